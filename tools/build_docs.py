@@ -116,7 +116,8 @@ def fix(
                 c['source'] = re.sub(r'^(#\|\s*(?:fig|tbl)-cap:\s*)(["\']?)(.*?)\2$', caption, s, count=1, flags=re.M)
             for o in c['outputs']:
                 data = o.get('data', {})
-                if 'text/markdown' in data: data['text/markdown'] = local_links(''.join(data['text/markdown']), cfg)
+                if 'text/markdown' in data:    # smalldocs resolves notebook links in Markdown cells only
+                    data['text/markdown'] = re.sub(r'\]\((?:\./)?(?:\d+[a-z]?_)?(\w+)\.ipynb', r'](\1.html', local_links(''.join(data['text/markdown']), cfg))
 
 def source_pages(
     cache: Path, # the processed notebooks, beside which the pages go: smalldocs looks whether a link's file is there

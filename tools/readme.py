@@ -45,7 +45,7 @@ def code_cell(
     opts, body = re.match(r'((?:#\|.*(?:\n|$))*)(.*)', cell.source, re.S).groups()
     off = lambda key: re.search(rf'^#\|\s*(?:{key}|include):\s*false', opts, re.M)
     res = [] if off('echo') or not body.strip() else [f'```python\n{body.strip()}\n```']
-    if not off('output'): res += [output(o, f'figure-{i}-{j}', files) for j, o in enumerate(cell.get('outputs', []))]
+    if not off('output'): res += [notebook_links(output(o, f'figure-{i}-{j}', files), get_config()) for j, o in enumerate(cell.get('outputs', []))]
     return res
 
 def render() -> dict: # path in the repository -> bytes
