@@ -1,0 +1,150 @@
+"Training on a tiny encoder: the same weights after a kill, the same answers in a new process, and nothing of a test split."
+import json, os, signal, subprocess, sys, textwrap, time
+from dataclasses import replace
+import numpy as np
+import pytest
+from polyroute import items, systems, tracks
+from polyroute.items import DEPARTMENT, SPLITS, DataError, load, sha256
+
+RECIPE = replace(tracks.RECIPE, epochs=3, shuffle_from=2, batch=8, pool=2, precision='fp32', head_max_len=192, max_len=256)
+
+@pytest.fixture(scope='module')
+def tiny(tmp_path_factory):
+    "A run on a tiny encoder, and the rows of a few steps."
+    from polyroute.laya import tiny_encoder
+    import torch
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp('tiny')
+    os.environ['POLYROUTE_CACHE'] = str(folder/'cache')
+    rows = load('train')
+    some = rows.select(np.r_[0:40, 800:840])          # department rows and typed rows of all three types
+    assert {i.question.type for i in some} == {'choice', 'score', 'noul'}
+    yield tracks.Run('tiny', 'Tiny', str(tiny_encoder(folder/'encoder', rows.states[:300])), 'train', 'B', 'none'), some, folder
+    del os.environ['POLYROUTE_CACHE']
+
+@pytest.fixture(scope='module')
+def trained(tiny):
+    run, rows, folder = tiny
+    return tracks.train(run, 1, RECIPE, folder/'plain', rows)
+
+def test_log_and_temperatures(trained):
+    log = json.loads((trained/'polyroute.json').read_text())
+    assert [h['epoch'] for h in log['history']] == [1, 2, 3]
+    assert log['sha256'] == sha256(trained/'model.safetensors')
+    cfg = json.loads((trained/'rl_agent_config.json').read_text())
+    assert all(t > 0 for t in cfg['temperature']) and cfg['max_len'] == 256
+
+def test_same_seed_same_weights_other_seed_others(tiny, trained):
+    run, rows, folder = tiny
+    again = tracks.train(run, 1, RECIPE, folder/'again', rows)
+    other = tracks.train(run, 2, RECIPE, folder/'other', rows)
+    assert sha256(again/'model.safetensors') == sha256(trained/'model.safetensors') != sha256(other/'model.safetensors')
+
+def test_finished_run_is_kept(tiny, trained):
+    run, rows, folder = tiny
+    before = (trained/'model.safetensors').stat().st_mtime_ns
+    assert tracks.train(run, 1, RECIPE, folder/'plain', rows) == trained
+    assert (trained/'model.safetensors').stat().st_mtime_ns == before
+
+@pytest.mark.parametrize('stop', [3, 10, 25])
+def test_interrupted_anywhere_ends_in_the_same_weights(tiny, trained, stop):
+    run, rows, folder = tiny
+    steps = 0
+    def die(done, total, loss):
+        nonlocal steps
+        steps += 1
+        if steps == stop: raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt): tracks.train(run, 1, RECIPE, folder/f'stopped-{stop}', rows, die)
+    assert not (folder/f'stopped-{stop}'/'checkpoint').exists()
+    assert sha256(tracks.train(run, 1, RECIPE, folder/f'stopped-{stop}', rows)/'model.safetensors') == sha256(trained/'model.safetensors')
+
+def test_killed_process_ends_in_the_same_weights(tiny, trained):
+    run, rows, folder = tiny
+    code = textwrap.dedent(f'''
+        import sys, time, torch, numpy as np
+        torch.set_num_threads(1)
+        from dataclasses import replace
+        from polyroute import tracks
+        from polyroute.items import load
+        recipe = replace(tracks.RECIPE, epochs=3, shuffle_from=2, batch=8, pool=2, precision='fp32', head_max_len=192, max_len=256)
+        def slow(done, total, loss): print(done, flush=True); time.sleep(.05)
+        tracks.train(tracks.Run(*{tuple(run)!r}), 1, recipe, {str(folder/'killed')!r}, load('train').select(np.r_[0:40, 800:840]), slow)
+    ''')
+    p = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
+    for _ in range(12): p.stdout.readline()
+    p.send_signal(signal.SIGKILL); p.wait()
+    assert (folder/'killed'/'state.pt').is_file() and not (folder/'killed'/'checkpoint').exists()
+    from pathlib import Path
+    made = tracks.train(run, 1, RECIPE, Path(folder/'killed'), rows)
+    assert sha256(made/'model.safetensors') == sha256(trained/'model.safetensors')
+
+def test_new_process_gives_the_same_probabilities(trained):
+    from polyroute.laya import Laya
+    texts = load('train').states[:5]
+    here = Laya(trained, device='cpu', threads=1).predict(texts, DEPARTMENT)
+    code = f'''
+from polyroute.laya import Laya
+from polyroute.items import DEPARTMENT, load
+print(Laya({str(trained)!r}, device='cpu', threads=1).predict(load('train').states[:5], DEPARTMENT).tolist())'''
+    there = json.loads(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    assert np.array_equal(here, np.array(there))
+
+def test_parallel_layout_does_not_depend_on_option_order(tiny):
+    from polyroute.items import Question
+    from polyroute.laya import Laya
+    run, rows, folder = tiny
+    made = tracks.train(run, 1, replace(RECIPE, layout='parallel', calibration=0.), folder/'parallel', rows)
+    s, texts = Laya(made, device='cpu', threads=1), rows.states[:6]
+    turned = Question(DEPARTMENT.name, DEPARTMENT.type, DEPARTMENT.instructions, DEPARTMENT.criteria[1:] + DEPARTMENT.criteria[:1])
+    assert np.allclose(s.predict(texts, turned)[:, [2, 0, 1]], s.predict(texts, DEPARTMENT), atol=1e-5)
+
+def test_training_reads_no_test_split(tiny, monkeypatch):
+    "Every file that training opens through the data layer is a training file."
+    run, rows, folder = tiny
+    opened, read = [], items.read_items
+    monkeypatch.setattr(items, 'read_items', lambda path, *a, **k: opened.append(str(path)) or read(path, *a, **k))
+    monkeypatch.setattr(systems, 'load', items.load)
+    tracks.prepare(run.encoder, systems.training_set('train_typed').select(np.arange(20)), 1, RECIPE)
+    for r in tracks.RUNS.values(): systems.training_set(r.rows); tracks.run_card(r)
+    assert opened and not [p for p in opened for s in SPLITS if p.endswith(f'{s}.jsonl')]
+
+def test_no_training_row_is_a_test_text():
+    held = {s for name in SPLITS for s in load(name).states}
+    for name in systems.TRAINING_SETS: assert not held & set(systems.training_set(name).states)
+
+@pytest.mark.parametrize('name', [*SPLITS, 'nonsense'])
+def test_no_other_file_is_a_training_set(name):
+    with pytest.raises(DataError, match='is no training set'): systems.training_set(name)
+
+def test_training_sets_hold_what_their_cards_say():
+    native = lambda n: [i for i in systems.training_set(n) if i.meta.get('source') == 'native']
+    assert len(native('train')) == 0 and len(native('train_ml')) == 1080
+    assert {i.meta['language'] for i in native('train_ml_ho')} == set(items.TWELVE) - set(items.WITHHELD)
+    assert {i.id for i in native('train_ml_25')} < {i.id for i in native('train_ml_50')} < {i.id for i in native('train_ml')}
+    for free in ('train_free', 'train_ml_ho_free'): assert 'generic' not in set(systems.training_set(free).field('source'))
+    assert set(systems.training_set('train_typed').field('source')) == {'typed'}
+
+def test_option_list_that_does_not_fit(tiny):
+    from polyroute.items import Dataset, Item, Question
+    run, rows, folder = tiny
+    wide = Question('wide', 'choice', 'Which?', tuple((f'the same long beginning of option {i}', '') for i in range(70)))
+    with pytest.raises(DataError, match="id 'w'.*cannot be trained on this row"): tracks.prepare(run.encoder, Dataset('d', [Item('w', 'text', wide, wide.options[0])]), 1, RECIPE)
+
+def test_full_disk_leaves_nothing_half_written(tiny, monkeypatch):
+    import torch
+    run, rows, folder = tiny
+    def full(*a, **k): raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(torch, 'save', full)
+    with pytest.raises((OSError, DataError), match='(?i)no space|disk is full'): tracks.train(run, 1, RECIPE, folder/'full', rows)
+    monkeypatch.undo()
+    assert not (folder/'full'/'checkpoint').exists() and not (folder/'full'/'state.pt').exists()
+
+def test_frozen_run_is_evaluated_with_its_seed(tiny, trained, tmp_path, monkeypatch):
+    run, rows, folder = tiny
+    monkeypatch.setitem(tracks.RUNS, 'tiny', run)
+    did = tracks.freeze(run, 1, RECIPE, tmp_path, folder/'plain', splits=('en_test',))
+    assert did == ['computed']
+    from polyroute.predictions import frozen
+    assert frozen('tiny', 'en_test', tmp_path, seed=1).probs.shape == (90, 3)
+    log = json.loads((tmp_path/'systems/tiny/seed-1/training.json').read_text())
+    assert log['sha256'] == sha256(trained/'model.safetensors') and log['rows_per_second'] > 0
