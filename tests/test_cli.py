@@ -1,4 +1,5 @@
 "The command line: every answer is also data, every fault an exit code and a message."
+from pathlib import Path
 import json
 import os
 import subprocess
@@ -46,7 +47,7 @@ def test_the_first_page_names_the_jobs():
 def test_wrong_usage_is_exit_code_2(home, args):
     assert 'Error' in run(*args, code=2)
 
-@pytest.mark.parametrize('args, words', [(['leaderboard', '--split', 'x'], ['no such data set', 'ml_test']), (['compare', 'best', 'nobody'], ['nobody', 'polyroute evaluate nobody']), (['evaluate', 'nobody'], ["'nobody'", 'majority']),
+@pytest.mark.parametrize('args, words', [(['leaderboard', '--split', 'x'], ["no data set 'x'", 'ml_test']), (['compare', 'best', 'nobody'], ['nobody', 'no file']), (['evaluate', 'nobody'], ["'nobody'", 'majority']),
                                          (['evaluate', 'no_such_module_y:z'], ['no_such_module_y']), (['evaluate', 'json:zzz'], ['zzz']), (['data', 'verify', 'no-such-folder'], ['no-such-folder']), (['compare', 'best', 'second', '--split', 'x'], ['x'])])
 def test_faults_are_messages_and_exit_code_1(board_home, args, words):
     out = run(*args, code=1)
@@ -114,7 +115,7 @@ def test_reproduce(majority):
 
 def test_reproduce_nothing_is_not_identical(home):
     toy_data(home/'data'/'train.jsonl', 10)
-    assert 'identical' not in run('reproduce', 'majority', '--out', home/'fresh')
+    assert 'identical' not in run('reproduce', 'majority', '--out', home/'fresh', code=1)
 
 def test_reproduce_a_name_that_is_none(home):
     assert 'nobody' in run('reproduce', 'nobody', '--out', home/'fresh', code=1)
@@ -156,7 +157,7 @@ def test_leaderboard_of_another_folder_and_of_an_empty_one(board_home):
 def test_compare(board_home):
     found = as_json('compare', 'best', 'low', '--json')
     assert [f['split'] for f in found] == ['ml_test', 'mix_test'] and found[0]['verdict'] == 'best is better' and found[0]['p'] < .01
-    assert 'best is better' in run('compare', 'best', 'low') and 'not corrected' in run('compare', 'best', 'low') and 'not corrected' not in run('compare', 'best', 'low', '--split', 'mix_test')
+    assert 'best is better' in run('compare', 'best', 'low') and 'corrected for their number' in run('compare', 'best', 'low') and 'corrected for' not in run('compare', 'best', 'low', '--split', 'mix_test')
     assert as_json('compare', 'near-middle', 'middle', '--split', 'mix_test', '--json')[0]['verdict'] == 'not separated'
 
 @pytest.mark.parametrize('split', ['ml_test', 'mix_test'])
@@ -222,7 +223,7 @@ def test_score_names_what_is_wrong(home):
     assert 'empty' in run('score', write_jsonl(home/'empty.jsonl', []), '--split', 'ml_test', code=1)
     toy_data(home/'data'/'ml_test.jsonl', 5)
     assert 'other data' in run('score', home/'mine.jsonl', code=1)
-    assert 'no such data set' in run('score', home/'mine.jsonl', '--split', 'x', code=1)
+    assert "there is no data set 'x'" in run('score', home/'mine.jsonl', '--split', 'x', code=1)
 
 
 # data
@@ -250,3 +251,39 @@ def test_compare_a_system_with_seeds(board_home):
     for s in ('ml_test', 'mix_test'): (out/'best'/f'{s}.jsonl').rename(out/'best'/'seed-7'/f'{s}.jsonl')
     assert 'BEST' in run('leaderboard')                                  # the board shows the first seed
     assert as_json('compare', 'best', 'low', '--split', 'ml_test', '--json')[0]['verdict'] == 'best is better'
+
+def test_readme_path_for_ones_own_model(tmp_path, monkeypatch):
+    "What the README says for one's own model, literally: a headerless file, and a class in a module."
+    from polyroute.items import load
+    monkeypatch.chdir(tmp_path)
+    ids = load('ml_test').ids
+    (tmp_path/'mine.jsonl').write_text(''.join(json.dumps({'id': i, 'probabilities': {'billing': 0.9, 'technical': 0.06, 'other': 0.04}}) + '\n' for i in ids))
+    assert '0.3333' in run('score', 'mine.jsonl', '--split', 'ml_test')
+    assert 'e5-logreg-all is better' in run('compare', 'mine.jsonl', 'e5-logreg-all', '--split', 'ml_test')
+    notebook = json.loads((Path(__file__).parents[1]/'nbs'/'index.ipynb').read_text(encoding='utf-8'))
+    source = next(s for c in notebook['cells'] if c['cell_type'] == 'code' and 'class MySystem' in (s := ''.join(c['source'])))
+    (tmp_path/'my_readme_module.py').write_text(source)
+    assert 'ml_test: computed' in run('evaluate', 'my_readme_module:MySystem', '--out', 'my_outputs')
+    assert 'accuracy' in run('score', 'my_outputs/systems/my-system/ml_test.jsonl')
+
+def test_arrays_need_a_header(home):
+    f = home/'bare.jsonl'
+    f.write_text(''.join(json.dumps({'id': i, 'probabilities': [.2, .3, .5]}) + '\n' for i in json_ids(home)))
+    assert 'needs a header line that names its order' in run('score', f, '--split', 'ml_test', code=1)
+
+def json_ids(home): return [json.loads(l)['id'] for l in (home/'data'/'ml_test.jsonl').read_text().splitlines()]
+
+def test_changed_source_is_another_version(home, monkeypatch):
+    import importlib, sys
+    monkeypatch.chdir(home)
+    code = "import numpy as np\nfrom polyroute.systems import Card\nclass S:\n    card = Card('mine', 'Mine', 'ref', 'x', 'none')\n    def predict(self, states, question): return np.tile(np.eye(3)[{}], (len(states), 1))\n"
+    for option, outcome in ((0, 'computed'), (0, 'kept'), (1, 'computed')):
+        (home/'changing.py').write_text(code.format(option))
+        sys.modules.pop('changing', None); importlib.invalidate_caches()
+        import shutil; shutil.rmtree(home/'__pycache__', ignore_errors=True)
+        assert run('evaluate', 'changing:S', '--split', 'ml_test') == f'changing:S ml_test: {outcome}\n'
+
+def test_a_users_system_cannot_take_a_registered_name(home, monkeypatch):
+    monkeypatch.chdir(home)
+    (home/'clash.py').write_text("from polyroute.systems import Card\nclass S:\n    card = Card('majority', 'Fake', 'ref', 'x', 'none')\n    def predict(self, states, question): ...\n")
+    assert 'belongs to a registered system' in run('evaluate', 'clash:S', '--split', 'ml_test', code=1)

@@ -188,7 +188,7 @@ def test_forms(board_home):
         for cell in (r['System'], r['Accuracy [95% CI]'], r['NLL']): assert cell in text and cell in md and html.escape(cell) in page
     parsed = json.loads(data)
     assert list(parsed) == ['ml_test', 'mix_test'] and [s['slug'] for s in parsed['ml_test']['systems']] == boards['ml_test'].slugs and parsed['ml_test']['data_sha256'] == boards['ml_test'].data.sha256
-    assert all(word in text for word in ('Claude', 'Tier', 'can be resolved'))
+    assert all(word in text for word in ('Data: ', 'Tier', 'can be resolved'))
 
 class Cells(HTMLParser):
     "Open tags and text of a page; fails if a tag is not closed."

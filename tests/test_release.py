@@ -206,11 +206,34 @@ def test_shares_do_not_depend_on_order_and_change_with_the_seed():
 # verify
 
 @pytest.fixture
-def folder(tmp_path):
-    "A small data folder with its sums."
+def folder(tmp_path, monkeypatch):
+    "A small data folder with its sums, and code that ships these sums."
     for n in ('ml_test', 'mix_test'): write_jsonl(tmp_path/'d'/f'{n}.jsonl', (i.to_row() for i in toy_items(5)))
-    write_sums(tmp_path/'d')
+    (tmp_path/'shipped').mkdir()
+    (tmp_path/'shipped/SHA256SUMS').write_bytes(write_sums(tmp_path/'d').read_bytes())
+    monkeypatch.setattr(release, 'shipped_data', lambda: tmp_path/'shipped')
     return tmp_path/'d'
+
+def test_a_folder_cannot_vouch_for_itself(folder):
+    f = folder/'ml_test.jsonl'
+    f.write_text(f.read_text().replace('"billing"}, "meta"', '"other"}, "meta"'))
+    write_sums(folder)
+    assert statuses(folder)['ml_test.jsonl'] == 'changed' and 'not as released' in verify(folder)[0]
+
+def test_other_data_with_sums_of_its_own_is_not_ours(tmp_path):
+    write_jsonl(tmp_path/'hello.jsonl', [{'hello': 1}])
+    write_sums(tmp_path)
+    assert verify(tmp_path)[0] == 'unknown data' and statuses(tmp_path) == {'hello.jsonl': 'ok'}
+
+@pytest.mark.parametrize('name', ['../secret', '/etc/hostname'])
+def test_sums_stay_in_their_folder(folder, name):
+    (folder/'SHA256SUMS').write_text(f'{"0"*64}  {name}\n')
+    with pytest.raises(DataError, match='outside the folder'): verify(folder)
+
+def test_a_foreign_file_among_the_originals(tmp_path, monkeypatch):
+    for n in ('ml_test', 'train'): write_jsonl(tmp_path/f'{n}.jsonl', (i.to_row() for i in toy_items(7)))
+    monkeypatch.setattr(release, 'original_prefixes', lambda: {'train': sha256(tmp_path/'train.jsonl')[:20]})
+    assert statuses(tmp_path) == {'train.jsonl': 'original', 'ml_test.jsonl': 'changed'} and 'original' not in verify(tmp_path)[0]
 
 def statuses(folder): return {r['file']: r['status'] for r in verify(folder)[1]}
 
