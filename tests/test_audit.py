@@ -108,7 +108,7 @@ def test_a_labeller_is_named_beside_the_consensus_and_missing_where_there_is_non
     rows = [{'id': i.id, 'label': i.gold if n % 10 else OPTIONS[(OPTIONS.index(i.gold) + 1) % 3]} for n, i in enumerate(p.data)]
     who = a.read_labeller(write_jsonl(tmp_path/'l.jsonl', rows), 'Nina', 'an invention')
     keep = np.arange(360) % 10 > 0
-    assert a.consensus_text(p, who) == f'{a._percent(p.hit[keep].mean(), *metrics.wilson(p.hit[keep].sum(), 324))} of 324 (Nina)'
+    assert a.consensus_text(p, who) == f'{metrics.percent(p.hit[keep].mean(), *metrics.wilson(p.hit[keep].sum(), 324))} of 324 (Nina)'
     assert a.consensus_text(p, None) == a.consensus_text(p, a.third_reading()) == 'no independent labeller'
     row = next(r for r in a.consensus_table('ml_test', who) if r['System'] == 'TF-IDF + LR, all rows')
     assert row['On disputed items'] == f'{int((~p.hit & ~keep).sum())} of {int((~p.hit).sum())}'

@@ -10,7 +10,7 @@ from polyroute import items, leaderboard as lb, metrics, significance
 from polyroute.items import DEPARTMENT, TWELVE, DataError, Item, Question, load, read_items, sha256, write_jsonl
 from polyroute.predictions import Header, Predictions, frozen
 from polyroute.systems import Card, UnsupportedQuestion, evaluate
-from polyroute.leaderboard import compare, main_table, percent, read_board, read_boards, read_results, render, report, resolution, results_table, scores, to_json, view_table
+from polyroute.leaderboard import compare, main_table, read_board, read_boards, read_results, render, report, resolution, results_table, scores, to_json, view_table
 
 nan = math.isnan
 
@@ -214,9 +214,6 @@ def test_names_cannot_break_a_markdown_table(home):
 
 def test_render_nothing():
     assert render([]) == 'no rows'
-
-def test_texts_of_numbers():
-    assert percent(float('nan')) == '–' and percent(.919, .8839, .9441) == '91.9 [88.4–94.4]' and percent(1) == '100.0' and lb.number(float('nan')) == '–'
 
 def test_json_holds_only_json():
     got = to_json(dict(a=np.float64('nan'), b=np.int64(3), c=np.array([1.5, np.nan]), d=(True, np.bool_(False), None), e='é', f=metrics.wilson(1, 2)))

@@ -6,7 +6,9 @@ import pytest
 from polyroute import items, systems, tracks
 from polyroute.items import DEPARTMENT, SPLITS, DataError, load, sha256
 
-RECIPE = replace(tracks.RECIPE, epochs=3, shuffle_from=2, batch=8, pool=2, precision='fp32', head_max_len=192, max_len=256)
+SMALL = dict(epochs=3, shuffle_from=2, one_question=False, freeze_layers=0., dropout=True, batch=8, pool=2, precision='fp32', head_max_len=192, max_len=256)
+RECIPES = {k: replace(r, **SMALL) for k, r in tracks.RECIPES.items()}
+RECIPE = RECIPES['laya']
 
 @pytest.fixture(scope='module')
 def tiny(tmp_path_factory):
@@ -22,43 +24,49 @@ def tiny(tmp_path_factory):
     yield tracks.Run('tiny', 'Tiny', str(tiny_encoder(folder/'encoder', rows.states[:300])), 'train', 'B', 'none'), some, folder
     del os.environ['POLYROUTE_CACHE']
 
+@pytest.fixture(scope='module', params=['laya', 'biencoder'])
+def kind(request): return request.param
+
 @pytest.fixture(scope='module')
-def trained(tiny):
+def trained(tiny, kind):
     run, rows, folder = tiny
-    return tracks.train(run, 1, RECIPE, folder/'plain', rows)
+    return tracks.train(run, 1, RECIPES[kind], folder/f'plain-{kind}', rows)
 
-def test_log_and_temperatures(trained):
+def test_log_and_temperatures(trained, kind):
     log = json.loads((trained/'polyroute.json').read_text())
-    assert [h['epoch'] for h in log['history']] == [1, 2, 3]
+    assert [h['epoch'] for h in log['history']] == [1, 2, 3] and log['recipe']['model'] == kind
     assert log['sha256'] == sha256(trained/'model.safetensors')
-    cfg = json.loads((trained/'rl_agent_config.json').read_text())
-    assert all(t > 0 for t in cfg['temperature']) and cfg['max_len'] == 256
+    if kind == 'laya':
+        cfg = json.loads((trained/'rl_agent_config.json').read_text())
+        assert all(t > 0 for t in cfg['temperature']) and cfg['max_len'] == 256
+    else: assert set(log['biencoder']['temperatures']) <= {'choice', 'score', 'noul'} and all(t > 0 for t in log['biencoder']['temperatures'].values())
 
-def test_same_seed_same_weights_other_seed_others(tiny, trained):
+def test_same_seed_same_weights_other_seed_others(tiny, trained, kind):
     run, rows, folder = tiny
-    again = tracks.train(run, 1, RECIPE, folder/'again', rows)
-    other = tracks.train(run, 2, RECIPE, folder/'other', rows)
+    again = tracks.train(run, 1, RECIPES[kind], folder/f'again-{kind}', rows)
+    other = tracks.train(run, 2, RECIPES[kind], folder/f'other-{kind}', rows)
     assert sha256(again/'model.safetensors') == sha256(trained/'model.safetensors') != sha256(other/'model.safetensors')
 
-def test_finished_run_is_kept(tiny, trained):
+def test_finished_run_is_kept(tiny, trained, kind):
     run, rows, folder = tiny
     before = (trained/'model.safetensors').stat().st_mtime_ns
-    assert tracks.train(run, 1, RECIPE, folder/'plain', rows) == trained
+    assert tracks.train(run, 1, RECIPES[kind], folder/f'plain-{kind}', rows) == trained
     assert (trained/'model.safetensors').stat().st_mtime_ns == before
 
 @pytest.mark.parametrize('stop', [3, 10, 25])
-def test_interrupted_anywhere_ends_in_the_same_weights(tiny, trained, stop):
+def test_interrupted_anywhere_ends_in_the_same_weights(tiny, trained, kind, stop):
     run, rows, folder = tiny
+    here = folder/f'stopped-{kind}-{stop}'
     steps = 0
     def die(done, total, loss):
         nonlocal steps
         steps += 1
         if steps == stop: raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt): tracks.train(run, 1, RECIPE, folder/f'stopped-{stop}', rows, die)
-    assert not (folder/f'stopped-{stop}'/'checkpoint').exists()
-    assert sha256(tracks.train(run, 1, RECIPE, folder/f'stopped-{stop}', rows)/'model.safetensors') == sha256(trained/'model.safetensors')
+    with pytest.raises(KeyboardInterrupt): tracks.train(run, 1, RECIPES[kind], here, rows, die)
+    assert not (here/'checkpoint').exists()
+    assert sha256(tracks.train(run, 1, RECIPES[kind], here, rows)/'model.safetensors') == sha256(trained/'model.safetensors')
 
-def test_killed_process_ends_in_the_same_weights(tiny, trained):
+def test_killed_process_ends_in_the_same_weights(tiny, trained, kind):
     run, rows, folder = tiny
     code = textwrap.dedent(f'''
         import sys, time, torch, numpy as np
@@ -66,26 +74,29 @@ def test_killed_process_ends_in_the_same_weights(tiny, trained):
         from dataclasses import replace
         from polyroute import tracks
         from polyroute.items import load
-        recipe = replace(tracks.RECIPE, epochs=3, shuffle_from=2, batch=8, pool=2, precision='fp32', head_max_len=192, max_len=256)
+        recipe = replace(tracks.RECIPES[{kind!r}], **{SMALL!r})
         def slow(done, total, loss): print(done, flush=True); time.sleep(.05)
-        tracks.train(tracks.Run(*{tuple(run)!r}), 1, recipe, {str(folder/'killed')!r}, load('train').select(np.r_[0:40, 800:840]), slow)
+        tracks.train(tracks.Run(*{tuple(run)!r}), 1, recipe, {str(folder/f'killed-{kind}')!r}, load('train').select(np.r_[0:40, 800:840]), slow)
     ''')
     p = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
-    for _ in range(12): p.stdout.readline()
+    while p.stdout.readline() and not (folder/f'killed-{kind}'/'state.pt').is_file(): pass
+    for _ in range(3): p.stdout.readline()
     p.send_signal(signal.SIGKILL); p.wait()
-    assert (folder/'killed'/'state.pt').is_file() and not (folder/'killed'/'checkpoint').exists()
+    assert (folder/f'killed-{kind}'/'state.pt').is_file() and not (folder/f'killed-{kind}'/'checkpoint').exists()
     from pathlib import Path
-    made = tracks.train(run, 1, RECIPE, Path(folder/'killed'), rows)
+    made = tracks.train(run, 1, RECIPES[kind], Path(folder/f'killed-{kind}'), rows)
     assert sha256(made/'model.safetensors') == sha256(trained/'model.safetensors')
 
 def test_new_process_gives_the_same_probabilities(trained):
-    from polyroute.laya import Laya
-    texts = load('train').states[:5]
-    here = Laya(trained, device='cpu', threads=1).predict(texts, DEPARTMENT)
     code = f'''
-from polyroute.laya import Laya
+import torch; torch.set_num_threads(1)
+from pathlib import Path
 from polyroute.items import DEPARTMENT, load
-print(Laya({str(trained)!r}, device='cpu', threads=1).predict(load('train').states[:5], DEPARTMENT).tolist())'''
+from polyroute.tracks import Run, run_card, trained_system
+print(trained_system(Path({str(trained)!r}), run_card(Run('tiny', 'Tiny', 'x', 'train', 'B', 'none'))).predict(load('train').states[:5], DEPARTMENT).tolist())'''
+    there = {}
+    exec(code.replace('print(', 'there.update(p='), dict(there=there))
+    here = np.array(there['p'])
     there = json.loads(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     assert np.array_equal(here, np.array(there))
 
@@ -104,7 +115,7 @@ def test_training_reads_no_test_split(tiny, monkeypatch):
     opened, read = [], items.read_items
     monkeypatch.setattr(items, 'read_items', lambda path, *a, **k: opened.append(str(path)) or read(path, *a, **k))
     monkeypatch.setattr(systems, 'load', items.load)
-    tracks.prepare(run.encoder, systems.training_set('train_typed').select(np.arange(20)), 1, RECIPE)
+    for kind in tracks.TRAININGS.values(): kind(run.encoder, systems.training_set('train_typed').select(np.arange(20)), 1, RECIPE)
     for r in tracks.RUNS.values(): systems.training_set(r.rows); tracks.run_card(r)
     assert opened and not [p for p in opened for s in SPLITS if p.endswith(f'{s}.jsonl')]
 
@@ -128,23 +139,48 @@ def test_option_list_that_does_not_fit(tiny):
     from polyroute.items import Dataset, Item, Question
     run, rows, folder = tiny
     wide = Question('wide', 'choice', 'Which?', tuple((f'the same long beginning of option {i}', '') for i in range(70)))
-    with pytest.raises(DataError, match="id 'w'.*cannot be trained on this row"): tracks.prepare(run.encoder, Dataset('d', [Item('w', 'text', wide, wide.options[0])]), 1, RECIPE)
+    with pytest.raises(DataError, match="id 'w'.*cannot be trained on this row"): tracks.LayaTraining(run.encoder, Dataset('d', [Item('w', 'text', wide, wide.options[0])]), 1, RECIPE)
 
-def test_full_disk_leaves_nothing_half_written(tiny, monkeypatch):
+def test_full_disk_leaves_nothing_half_written(tiny, kind, monkeypatch):
     import torch
     run, rows, folder = tiny
     def full(*a, **k): raise OSError(28, 'No space left on device')
     monkeypatch.setattr(torch, 'save', full)
-    with pytest.raises((OSError, DataError), match='(?i)no space|disk is full'): tracks.train(run, 1, RECIPE, folder/'full', rows)
+    with pytest.raises((OSError, DataError), match='(?i)no space|disk is full'): tracks.train(run, 1, RECIPES[kind], folder/f'full-{kind}', rows)
     monkeypatch.undo()
-    assert not (folder/'full'/'checkpoint').exists() and not (folder/'full'/'state.pt').exists()
+    assert not (folder/f'full-{kind}'/'checkpoint').exists() and not (folder/f'full-{kind}'/'state.pt').exists()
 
-def test_frozen_run_is_evaluated_with_its_seed(tiny, trained, tmp_path, monkeypatch):
+def test_frozen_run_is_evaluated_with_its_seed(tiny, trained, kind, tmp_path):
     run, rows, folder = tiny
-    monkeypatch.setitem(tracks.RUNS, 'tiny', run)
-    did = tracks.freeze(run, 1, RECIPE, tmp_path, folder/'plain', splits=('en_test',))
+    did = tracks.freeze(run, 1, RECIPES[kind], tmp_path, folder/f'plain-{kind}', splits=('en_test',))
     assert did == ['computed']
     from polyroute.predictions import frozen
     assert frozen('tiny', 'en_test', tmp_path, seed=1).probs.shape == (90, 3)
     log = json.loads((tmp_path/'systems/tiny/seed-1/training.json').read_text())
     assert log['sha256'] == sha256(trained/'model.safetensors') and log['rows_per_second'] > 0
+
+def test_biencoder_does_not_depend_on_option_order(tiny):
+    from polyroute.items import Question
+    run, rows, folder = tiny
+    s = tracks.trained_system(tracks.train(run, 1, RECIPES['biencoder'], folder/'plain-biencoder', rows), tracks.run_card(run, RECIPES['biencoder']))
+    turned = Question(DEPARTMENT.name, DEPARTMENT.type, DEPARTMENT.instructions, DEPARTMENT.criteria[1:] + DEPARTMENT.criteria[:1])
+    assert np.allclose(s.predict(rows.states[:6], turned)[:, [2, 0, 1]], s.predict(rows.states[:6], DEPARTMENT), atol=1e-5)
+
+def test_one_question_a_text_in_turn(tiny):
+    run, rows, folder = tiny
+    t = tracks.LayaTraining(run.encoder, rows, 1, replace(RECIPE, one_question=True))
+    states = [r.state for r in t.rows]
+    epochs = [t.chosen(e) for e in range(3)]
+    for e in epochs: assert sorted({states[n] for n in e}) == sorted(set(states)) and len(e) == len(set(states))
+    assert set(sum(epochs, [])) == {n for n, s in enumerate(states) if states.count(s) <= 3}
+
+def test_frozen_layers_stay(tiny):
+    import torch
+    run, rows, folder = tiny
+    t = tracks.BiEncoderTraining(run.encoder, rows, 1, replace(RECIPES['biencoder'], freeze_layers=.5))
+    before = {k: v.clone() for k, v in t.encoder.state_dict().items()}
+    t.to('cpu')
+    tracks.train_epoch(t, *tracks._optimiser(t), 0, 1)
+    changed = {k for k, v in t.encoder.state_dict().items() if not torch.equal(v, before[k])}
+    assert changed and all('layer.1.' in k or 'pooler' in k for k in changed)
+
