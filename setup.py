@@ -14,8 +14,8 @@ statuses = dict(enumerate('Planning Pre-Alpha Alpha Beta Production/Stable'.spli
 def lines(key): return [o.strip() for o in cfg.get(key, '').splitlines() if o.strip()]
 
 # What an installed package shows for `data/` and `outputs/`: (folder here, folder in the package, patterns)
-CARRIED = [('data', '_data', ['*.jsonl', 'SHA256SUMS', 'reference/*.json']),
-           ('outputs/systems', '_outputs/systems', ['**/*.json', '**/*.jsonl', '**/*.jsonl.gz'])]
+CARRIED = [('data', '_data', ['*.jsonl', 'SHA256SUMS', 'reference/*.json', 'schemas/*.jsonl', 'stress/*.jsonl', 'tokens/*']),
+           ('outputs', '_outputs', ['**/*.json', '**/*.jsonl', '**/*.jsonl.gz'])]
 
 class BuildPy(build_py):
     "Copy the released data and the frozen outputs into the package that is built, never into the source tree."
