@@ -13,9 +13,9 @@ from . import metrics
 from .items import DataError, Dataset, Question, load, outputs_dir, parse_rows, write_atomic
 
 # %% auto #0
-__all__ = ['SCHEMA', 'CANONICAL', 'LARGE', 'Header', 'header_for', 'tolerance', 'read_probabilities', 'Predictions', 'item_line',
-           'write_predictions', 'find_predictions', 'read_lines', 'read_header', 'read_predictions', 'predictions_path',
-           'frozen']
+__all__ = ['SCHEMA', 'CANONICAL', 'LARGE', 'Header', 'header_for', 'tolerance', 'read_probabilities', 'Predictions', 'same_items',
+           'item_line', 'write_predictions', 'find_predictions', 'read_lines', 'read_header', 'read_predictions',
+           'predictions_path', 'frozen']
 
 # %% ../nbs/03_predictions.ipynb #c3094321
 SCHEMA = 1
@@ -129,6 +129,13 @@ class Predictions:
     ) -> Predictions:
         "Return the predictions on a part of the items."
         return replace(self, data=self.data.select(where), probs=self.probs[where], ms=None if self.ms is None else self.ms[where])
+
+def same_items(
+    a: Predictions,
+    b: Predictions,
+) -> bool:
+    "Return whether two predictions are of the same items of the same data, so that they can be compared item by item."
+    return a.data.sha256 == b.data.sha256 and list(a.ids) == list(b.ids)
 
 # %% ../nbs/03_predictions.ipynb #7a577f60
 LARGE = 1_000_000  # bytes

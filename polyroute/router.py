@@ -16,7 +16,7 @@ from .items import LANGUAGES, TWELVE, VARIETIES, DataError, Dataset, MissingPack
 from .leaderboard import Comparison, compare_all
 from .leakage import read_xsid
 from .metrics import percent
-from .predictions import Predictions, frozen
+from .predictions import Predictions, frozen, same_items
 from .significance import Estimate
 from .systems import read_card, writable_outputs
 from .tracks import RUNS
@@ -270,7 +270,7 @@ def compose(
     name: str,                      # of the routed system
 ) -> Predictions:
     "Return the predictions of a routed system: each item's from the system that it was sent to."
-    if english.data.sha256 != multilingual.data.sha256 or list(english.ids) != list(multilingual.ids): raise DataError(f'{english.system} and {multilingual.system} were not run on the same items; routing needs the same data')
+    if not same_items(english, multilingual): raise DataError(f'{english.system} and {multilingual.system} were not run on the same items; routing needs the same data')
     sent = np.asarray(to_multilingual, dtype=bool)
     if sent.shape != (len(multilingual),): raise DataError(f'{len(multilingual)} items need {len(multilingual)} decisions, not an array of shape {sent.shape}')
     header = replace(multilingual.header, system=name, version='', seed=None, labels_only=english.header.labels_only or multilingual.header.labels_only)

@@ -15,7 +15,7 @@ from . import metrics
 from .items import DataError, Dataset, MissingPackage, Question, data_dir, load, outputs_dir, read_rows, shipped_data
 from .leaderboard import Comparison, compare_all
 from .metrics import percent
-from .predictions import CANONICAL, Predictions, frozen
+from .predictions import CANONICAL, Predictions, frozen, same_items
 from .significance import ALPHA
 from .systems import Card, System, UnsupportedQuestion, cards, evaluate, get
 
@@ -431,13 +431,13 @@ def flips(
     ordered: Sequence[Predictions],   # one per cyclic order, on the same items
 ) -> Flips:
     "Return how often the answer hangs on the order of the options (paper, Table 18)."
-    for p in ordered: _same_items(canonical, p)
+    for p in ordered: _need_same_items(canonical, p)
     first = metrics.decide(canonical.probs)
     moved = np.array([metrics.decide(p.probs) != first for p in ordered]).reshape(len(ordered), len(first))
     return Flips(len(first), int(moved.any(axis=0).sum()), tuple(moved.sum(axis=1).tolist()), tuple(int(p.hit.sum()) for p in ordered))
 
-def _same_items(a, b):
-    if a.data.sha256 != b.data.sha256 or list(a.ids) != list(b.ids): raise DataError(f'{a.header.condition} and {b.header.condition} of {a.system} are not on the same items')
+def _need_same_items(a, b):
+    if not same_items(a, b): raise DataError(f'{a.header.condition} and {b.header.condition} of {a.system} are not on the same items')
 
 def follows_name(
     p: Predictions,       # under a condition that shifts the names against the descriptions

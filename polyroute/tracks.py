@@ -133,7 +133,8 @@ def turns(
 # %% ../nbs/30_tracks.ipynb #95a99614
 class _Trained:
     "Rows and encoder, ready to train; what both models share."
-    def __init__(self, rows, held, recipe):
+    def __init__(self, rows, recipe):
+        held = held_out([r.state for r in rows], recipe)
         self.rows, self.held, self.recipe = [r for r, h in zip(rows, held) if not h], [r for r, h in zip(rows, held) if h], recipe
 
     def parameters(self) -> tuple[list, list]:
@@ -147,6 +148,18 @@ class _Trained:
     def chosen(self, epoch):
         return turns([r.state for r in self.rows], epoch) if self.recipe.one_question else list(range(len(self.rows)))
 
+    def groups(self, chosen):
+        "What rows of one batch have in common, a value per row; None: nothing."
+
+    def steps(self, epoch) -> int:
+        "Return the number of batches of an epoch, without encoding its rows."
+        chosen = self.chosen(epoch)
+        return len(epoch_batches([0]*len(chosen), epoch, 0, self.recipe, self.groups(chosen)))
+
+    def count(self, batch) -> int:
+        "Return the number of rows of a batch."
+        return len(batch)
+
     def mode(self, training):
         self.encoder.train(training and self.recipe.dropout)
 
@@ -159,7 +172,7 @@ class LayaTraining(_Trained):
         recipe: Recipe,
     ):
         from laya.train import items_from_rows, load_checkpoint
-        super().__init__(rows, held_out([r.state for r in rows], recipe), recipe)
+        super().__init__(rows, recipe)
         self.model, self.tokenizer, cfg = load_checkpoint(str(checkpoint(encoder, seed)))
         longest = min(recipe.max_len, cfg.get('max_len', 512))
         self.config = cfg | dict(max_len=longest, head_max_len=recipe.head_max_len, option_layout=recipe.layout)
@@ -224,7 +237,7 @@ class BiEncoderTraining(_Trained):
         seed: int,
         recipe: Recipe,
     ):
-        super().__init__(rows, held_out([r.state for r in rows], recipe), recipe)
+        super().__init__(rows, recipe)
         self.model = fresh(encoder)
         self.encoder = self.model.encoder
         freeze_lower(self.encoder, recipe.freeze_layers, recipe.freeze_embeddings)
@@ -232,15 +245,20 @@ class BiEncoderTraining(_Trained):
 
     def head(self): return [self.model.log_scale]
 
+    def groups(self, chosen): return [self.rows[n].question for n in chosen]
+
+    def count(self, batch): return len(batch[0])
+
     def to(self, device):
         self.encoder.to(device)
         self.model.log_scale.data = self.model.log_scale.data.to(device)
 
     def batches(self, epoch, seed):
         "An epoch's batches: token ids and rows of the texts, and the texts of their options."
-        rows, rng, r = [self.rows[n] for n in self.chosen(epoch)], random.Random(f'options-{seed}-{epoch}'), self.recipe
+        chosen, rng, r = self.chosen(epoch), random.Random(f'options-{seed}-{epoch}'), self.recipe
+        rows = [self.rows[n] for n in chosen]
         ids = self.model.tokens([asked(text_view(i, rng, r.romanised, r.joined, self.english) if i.question.name == 'department' else i.state, i.question) for i in rows], 0)
-        parts = epoch_batches([len(i) for i in ids], epoch, seed, r, [i.question for i in rows])
+        parts = epoch_batches([len(i) for i in ids], epoch, seed, r, self.groups(chosen))
         return [([ids[n] for n in part], [rows[n] for n in part], option_view(rows[part[0]].question, rng, r.views)) for part in parts]
 
     def loss(self, batch):
@@ -301,7 +319,7 @@ def _optimiser(t):
     r = t.recipe
     groups = [dict(params=p, lr=lr) for p, lr in zip(t.parameters(), (r.encoder_lr, r.head_lr)) if p]
     opt = torch.optim.AdamW(groups, weight_decay=r.weight_decay, fused=True)
-    steps = sum(len(t.batches(e, 0)) for e in range(r.epochs)) if t.recipe.one_question else r.epochs*len(t.batches(0, 0))
+    steps = sum(t.steps(e) for e in range(r.epochs))
     rise = max(1, round(r.warmup*steps))
     return opt, torch.optim.lr_scheduler.LambdaLR(opt, lambda s: (s + 1)/rise if s < rise else max(r.min_lr, .5*(1 + math.cos(math.pi*(s - rise)/max(1, steps - rise)))))
 
@@ -330,7 +348,7 @@ def train_epoch(
         torch.nn.utils.clip_grad_norm_(params, t.recipe.clip)
         opt.step(); schedule.step()
         total.append(loss.item())
-        progress(len(batch[0]) if isinstance(batch, tuple) else len(batch), total[-1])
+        progress(t.count(batch), total[-1])
     t.mode(False)
     return float(np.mean(total))
 
@@ -463,7 +481,8 @@ def freeze_router(
     card = Card('router-laya', "Laya's router, base rows", 'B', "Laya's router: each text goes to the English-root or to the multilingual encoder, both fine-tuned on the base rows.", EXPOSURE['train'], params=' + '.join(ENCODERS[r.encoder].params for r in runs.values()),
                 training='train', training_rows=len(training_set('train')), licence=' and '.join(ENCODERS[r.encoder].licence for r in runs.values()),
                 recipe=dict(family='laya-router', models={k: dict(run=r.slug, seed=r.seeds[0], sha256=about(made[k])['sha256']) for k, r in runs.items()}, command='polyroute train router-laya', packages=['laya', 'torch', 'transformers', 'tokenizers']))
-    return [evaluate(RoutedLaya(made, card, bf16=fast_bf16(), device='cpu'), s, Path(root or writable_outputs())) for s in splits]
+    system = RoutedLaya(made, card, bf16=fast_bf16(), device='cpu')
+    return [evaluate(system, s, Path(root or writable_outputs())) for s in splits]
 
 def training_log(
     slug: str,

@@ -93,3 +93,13 @@ def tree(folder):
 
 
 def lines_of(path): return [json.loads(l) for l in path.read_text(encoding='utf-8').split('\n')[:-1]]
+
+
+def run_command(*args, code=0):
+    "What the command line prints; a fault is an exit code and a message, never a traceback."
+    from click.testing import CliRunner
+    from polyroute.cli import main
+    r = CliRunner().invoke(main, [str(a) for a in args])
+    assert not (r.exception and not isinstance(r.exception, SystemExit)), repr(r.exception)
+    assert r.exit_code == code, r.output
+    return r.output

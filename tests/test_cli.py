@@ -7,19 +7,13 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from conftest import SYSTEMS, even, lines_of, toy_data, tree
+from conftest import SYSTEMS, even, lines_of, run_command as run, toy_data, tree
 from polyroute.cli import main
 from polyroute.items import DEPARTMENT, load, sha256, write_jsonl
 from polyroute.leaderboard import read_board
 from polyroute.predictions import frozen
 from polyroute.systems import cards
 
-
-def run(*args, code=0):
-    r = CliRunner().invoke(main, [str(a) for a in args])
-    assert not (r.exception and not isinstance(r.exception, SystemExit)), repr(r.exception)       # a fault is a message, never a traceback
-    assert r.exit_code == code, r.output
-    return r.output
 
 def as_json(*args, **kw): return json.loads(run(*args, **kw), parse_constant=lambda c: pytest.fail(f'{c} is not JSON'))
 

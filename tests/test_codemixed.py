@@ -6,9 +6,8 @@ import sys
 from collections import Counter
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import example, given, strategies as st
-from conftest import Toy, fast, few, right_on, toy_data, toy_items
+from conftest import Toy, fast, few, right_on, run_command as run, toy_data, toy_items
 from polyroute import codemixed as cm
 from polyroute.codemixed import (INDEPENDENT, MEASURES, Tagger, WordModel, change_test, cmi, cmi_corpus, cmi_sum, cmi_weighted, compare_measures, core, disagreement, fit_tagger, is_independent,
                                  largest_values, mixing, opens_sentence, reversals, score_tags, slope_within, switch_point_fraction, thirds, tokens)
@@ -306,25 +305,13 @@ def test_thirds_are_thirds(rows):
 
 # command line
 
-from polyroute.cli import main
-needs = lambda c: pytest.mark.skipif(c not in main.commands, reason=f'the command {c} is not there yet')
-
-def run(*args, code=0):
-    r = CliRunner().invoke(main, [str(a) for a in args])
-    assert not (r.exception and not isinstance(r.exception, SystemExit)), repr(r.exception)
-    assert r.exit_code == code, r.output
-    return r.output
-
-@needs('tags')
 def test_tags_command():
     rows = json.loads(run('tags', '--json'))
     assert len(rows) == 6 and {r['variety'] for r in rows} == set(VARIETIES) and all(0 <= r['cmi']['value'] <= .5 for r in rows)
     assert 'spanglish' in run('tags')
 
-@needs('tags')
 def test_tags_command_without_tags(home): assert 'polyroute tags --write' in run('tags', code=1)
 
-@needs('mixing')
 def test_mixing_command(tmp_path):
     f = write_jsonl(tmp_path/'t.jsonl', [{'id': 'x', 'tags': ['en', 'hi', 'univ']}, {'tags': ['en']}])
     data = json.loads(run('mixing', f, '--json', '--independent', 'univ'))

@@ -454,15 +454,11 @@ def test_an_untrained_run_has_no_weights(home, monkeypatch):
 
 # command line
 
-merged = pytest.mark.skipif('confidence' not in cli.main.commands, reason='the commands are not in the command line yet')
-
-
 def run(*args):
     r = CliRunner().invoke(cli.main, ['confidence', *args])
     return r.exit_code, r.output
 
 
-@merged
 def test_cli_table_and_languages(board_home):
     code, out = run('table')
     assert code == 0 and out.index('BEST') < out.index('LOW') and 'Confident errors' in out
@@ -473,7 +469,6 @@ def test_cli_table_and_languages(board_home):
     assert 'unavailable' in run('languages', 'best', '--by', 'nothing')[1]
 
 
-@merged
 def test_cli_freeze_temperature_and_threshold(board_home, rows_home, monkeypatch):
     toy = Toy('best', 'C', right_on(.97, 'best'))
     monkeypatch.setattr(c, 'get', lambda name: toy)

@@ -454,15 +454,12 @@ def test_a_toy_labeller_on_a_board(board_home):
 
 # command
 
-needs_command = pytest.mark.skipif(not hasattr(cli, 'errors'), reason='the command is not there')
-
 def call(*args, code=0):
     from click.testing import CliRunner
     r = CliRunner().invoke(cli.main, ['errors', *map(str, args)])
     assert r.exit_code == code, r.output
     return r.output
 
-@needs_command
 def test_command_classes_and_items(board_home):
     b = read_board('ml_test')
     out = call()
@@ -474,7 +471,6 @@ def test_command_classes_and_items(board_home):
     assert call('best').count('\n    ') == int((~frozen('best', 'ml_test').hit).sum())
     assert call('best', '--html').startswith('<!doctype html>') and 'class="items"' in call('low', '--html')
 
-@needs_command
 def test_command_reads_files_and_labels(board_home, tmp_path):
     p = frozen('low', 'ml_test')
     path = write_predictions(tmp_path/'mine.jsonl', p)
@@ -485,5 +481,4 @@ def test_command_reads_files_and_labels(board_home, tmp_path):
     assert 'Disputed by Ada' in call('--labels', labels, '--name', 'Ada', '--what', 'a person')
     assert 'no predictions on ml_test; there are: ' in call('nobody', code=1)
 
-@needs_command
 def test_command_without_systems(home): assert 'polyroute evaluate SYSTEM --split ml_test' in call(code=1)

@@ -4,10 +4,9 @@ import json
 import math
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, strategies as st
 from scipy import stats
-from conftest import Toy, even, few, right_on, toy_data, toy_items
+from conftest import Toy, even, few, right_on, run_command as run, toy_data, toy_items
 from polyroute import languages as lg
 from polyroute.items import DEPARTMENT, LANGUAGES, TWELVE, DataError, Item, Question, load, read_items, write_jsonl
 from polyroute.languages import EMPTY, Cell, association, cell_table, cells, encoder_pairs, equal_groups, gains, smallest_gap, warning, weakest, weakness_row
@@ -239,16 +238,6 @@ def test_the_published_tables_agree_with_one_another():
 
 # command line
 
-from polyroute.cli import main
-needs = lambda c: pytest.mark.skipif(c not in main.commands, reason=f'the command {c} is not there yet')
-
-def run(*args, code=0):
-    r = CliRunner().invoke(main, [str(a) for a in args])
-    assert not (r.exception and not isinstance(r.exception, SystemExit)), repr(r.exception)
-    assert r.exit_code == code, r.output
-    return r.output
-
-@needs('languages')
 def test_languages_command(board_home):
     out = run('languages')
     assert 'German' in out and 'worse here than elsewhere' in out
@@ -256,11 +245,9 @@ def test_languages_command(board_home):
     assert {len(d['cells']) for d in data} == {3} and {c['items'] for d in data for c in d['cells'].values()} == {20}
     assert 'name no dialect' in run('languages', '--by', 'dialect', code=1) and 'there is no data set' in run('languages', '--split', 'nothing', code=1)
 
-@needs('languages')
 def test_languages_command_without_systems(home):
     assert 'polyroute evaluate' in run('languages', code=1)
 
-@needs('fertility')
 def test_fertility_command(home, monkeypatch):
     from polyroute import encoders
     monkeypatch.setattr(encoders, 'ENCODERS', {'letters': None})

@@ -591,9 +591,6 @@ def test_a_trained_entry_comes_from_the_cache(tmp_path, monkeypatch):
 # the command (in 90_cli)
 
 from polyroute.cli import main
-command = pytest.mark.skipif('stress' not in main.commands, reason='the command is not merged')
-
-@command
 def test_the_command_runs_and_keeps(home, monkeypatch):
     (home/'mine_cli.py').write_text('import numpy as np\nfrom polyroute.stress import Condition\nfrom polyroute.systems import Card\nclass S:\n    card = Card("mine", "Mine", "A", "A toy.", "none")\n'
                                     '    def predict(self, t, q): return np.tile([1/len(q.options)]*len(q.options), (len(t), 1))\nloud = Condition("loud", "capitals", text=lambda t, _: t.upper())\n')
@@ -604,7 +601,6 @@ def test_the_command_runs_and_keeps(home, monkeypatch):
     did = json.loads(r.output)['mine_cli:S']
     assert did['ml_test']['rotated'] == 'kept' and set(did['mix_test']) == {'order-1', 'order-2'} and len(did['ml_test']) == 2 + len(CONDITIONS)
 
-@command
 def test_the_command_shows_what_is_frozen(stressed):
     r = CliRunner().invoke(main, ['stress'])
     assert r.exit_code == 0 and 'Follows the name' in r.output and 'NAMES' in r.output

@@ -184,3 +184,22 @@ def test_frozen_layers_stay(tiny):
     changed = {k for k, v in t.encoder.state_dict().items() if not torch.equal(v, before[k])}
     assert changed and all('layer.1.' in k or 'pooler' in k for k in changed)
 
+
+@pytest.mark.parametrize('one_question', [False, True])
+def test_steps_are_the_batches_of_an_epoch(tiny, kind, one_question):
+    run, rows, folder = tiny
+    t = tracks.TRAININGS[kind](run.encoder, rows, 1, replace(RECIPES[kind], one_question=one_question))
+    for epoch in range(3):
+        made = t.batches(epoch, 7)
+        assert t.steps(epoch) == len(made) and sum(map(t.count, made)) == t.size(epoch) == len(t.chosen(epoch))
+
+def test_view_accuracy_counts_held_out_department_rows(tiny):
+    run, rows, folder = tiny
+    made = tracks.train(run, 1, RECIPES['biencoder'], folder/'plain-biencoder', rows)
+    data = systems.training_set(run.rows)
+    held = [r for r, h in zip(data, tracks.held_out([r.state for r in data], tracks.RECIPES[run.recipe])) if h and r.question.name == 'department']
+    got = tracks.view_accuracy(run, 1, made)
+    assert set(got) == {'as written', 'options by description', 'opaque option names'}       # the base rows have no text with a Latin view
+    assert {n for _, n in got.values()} == {len(held)} and all(0 <= k <= n for k, n in got.values())
+    p = tracks.trained_system(made, tracks.run_card(run, RECIPES['biencoder'])).predict([r.state for r in held], DEPARTMENT)
+    assert got['as written'][0] == sum(DEPARTMENT.options[i] == r.gold for i, r in zip(p.argmax(1), held))
