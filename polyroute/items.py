@@ -6,6 +6,7 @@
 from __future__ import annotations
 import hashlib, json, os, tempfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
 import numpy as np
@@ -277,10 +278,12 @@ class Dataset:
         "The texts, in file order."
         return [i.state for i in self.items]
 
-    @property
+    @cached_property
     def gold(self) -> np.ndarray:
-        "Index of the gold option in each item's question, -1 where there is none."
-        return np.array([-1 if i.gold is None else i.question.options.index(i.gold) for i in self.items], dtype=int)
+        "Index of the gold option in each item's question, -1 where there is none; read only."
+        gold = np.array([-1 if i.gold is None else i.question.options.index(i.gold) for i in self.items], dtype=int)
+        gold.setflags(write=False)
+        return gold
 
     @property
     def question(self) -> Question:

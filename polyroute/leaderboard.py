@@ -15,7 +15,7 @@ from .metrics import number, percent
 from .items import LANGUAGES, SPLITS, WITHHELD, DataError, Dataset, data_dir, load, outputs_dir, reference
 from .predictions import Predictions, frozen, same_items
 from .significance import ALPHA, Estimate
-from .systems import TRACKS, Card, cards, read_latency
+from .systems import TRACKS, Card, cards, declared, read_latency, was_run, why_absent
 
 # %% auto #0
 __all__ = ['NAN', 'SPLIT_NAMES', 'NOTE', 'PAGE', 'scores', 'Board', 'read_board', 'Resolution', 'resolution', 'main_table',
@@ -118,20 +118,15 @@ def read_board(
     data, found, absent, spread = load(split), list(extra), {}, {}
     if data.soft is not None: raise DataError(f'{split} has soft gold labels: it is scored by log score and has no accuracy board')
     for c in cards(root):
-        p = frozen(c.slug, split, root, data, seed=c.declared_seed)
+        p = declared(c, split, root, data)
         if c.slug in {e.slug for e, _ in extra}: continue      # shown in place of the frozen one
-        if p is None: absent[c.slug] = _why(c, split, root)
+        if p is None and not was_run(c, root=root): continue
+        if p is None: absent[c.slug] = why_absent(c, split, root)
         else: found.append((c, p))
         all_seeds = [q for s in c.seeds if (q := frozen(c.slug, split, root, data, seed=s))] if len(c.seeds) > 1 else []
         if len(all_seeds) > 1: spread[c.slug] = metrics.seed_spread(np.array([q.hit for q in all_seeds]).T)
     found.sort(key=lambda cp: (-int(cp[1].hit.sum()), cp[0].slug))
     return Board(split, data, [c for c, _ in found], [p for _, p in found], absent, alpha, spread)
-
-def _why(card, split, root):
-    path = Path(root or outputs_dir())/'systems'/card.slug/'runs.json'
-    runs = json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
-    last = (runs.get(f'seed-{card.declared_seed}/{split}' if card.seeds else split) or [{}])[-1]
-    return f"n/a: {last['unsupported']}" if 'unsupported' in last else 'not run'
 
 # %% ../nbs/31_leaderboard.ipynb #b4e65a35
 class Resolution(NamedTuple):
@@ -210,7 +205,7 @@ def system_table(
 ) -> list[dict]:
     "Return what the systems are, as texts: the paper's Table 9."
     out = []
-    for c in cards(root):
+    for c in (c for c in cards(root) if was_run(c, root=root)):
         ms = read_latency(c.slug, root)
         if c.track in tracks: out.append({'System': c.name, 'Track': c.track, 'What it is': c.what, 'Params': c.params or '–', 'Training rows': c.training_rows or 'none', 'ms / item': number(ms, 1), 'Exposure': c.exposure})
     return out
@@ -238,7 +233,7 @@ def render(
         head = ''.join(f'<th scope="col">{html.escape(str(c))}</th>' for c in rows[0])
         body = '\n'.join('<tr>' + ''.join(_td(str(v)) for v in r.values()) + '</tr>' for r in rows)
         return f'<table class="board">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
-    if form == 'markdown': rows = [{k: str(v).replace('|', '\\|') for k, v in r.items()} for r in rows]
+    if form == 'markdown': rows = [{k: html.escape(str(v), quote=False).replace('|', '\\|') for k, v in r.items()} for r in rows]
     return tabulate(rows, headers='keys', tablefmt='github' if form == 'markdown' else 'simple', disable_numparse=True)
 
 def _td(v):

@@ -144,7 +144,7 @@ def build(
     return counts
 
 def _covered(folder: Path) -> list[Path]:
-    return sorted(p for pattern in ('*.jsonl', 'raw/**/*.json*', 'reference/*.json', 'schemas/*.jsonl', 'stress/*.jsonl', 'tokens/*.jsonl') for p in folder.glob(pattern) if not p.name.startswith('.'))
+    return sorted(p for pattern in ('*.jsonl', 'raw/**/*.json*', 'reference/*.json', 'schemas/*.jsonl', 'stress/*.jsonl', 'tokens/*.jsonl', 'human/*.json', 'romcom/*.jsonl', 'pingpong/*.jsonl') for p in folder.glob(pattern) if not p.name.startswith('.'))
 
 def write_sums(
     folder: str|Path,  # a data folder

@@ -17,13 +17,13 @@ from .leaderboard import Comparison, compare_all
 from .metrics import percent
 from .predictions import CANONICAL, Predictions, frozen, same_items
 from .significance import ALPHA
-from .systems import Card, System, UnsupportedQuestion, cards, evaluate, get
+from .systems import NOT_RUN, Card, System, UnsupportedQuestion, cards, declared, evaluate, get, why_absent
 
 # %% auto #0
-__all__ = ['LEVELS', 'CONDITIONS', 'PLAN', 'NOT_RUN', 'View', 'Condition', 'cycled', 'orders', 'renamed', 'rotated', 'letters',
-           'numbers', 'opaque', 'names_only', 'descriptions_only', 'schemas_path', 'translated', 'graphemes',
-           'Keyboard', 'keyboard', 'noise', 'truncated', 'conditions_for', 'Asked', 'show', 'Stressed', 'header_fields',
-           'run', 'named', 'find_system', 'Flips', 'flips', 'follows_name', 'Stress', 'read_stress', 'names_table',
+__all__ = ['LEVELS', 'CONDITIONS', 'PLAN', 'View', 'Condition', 'cycled', 'orders', 'renamed', 'rotated', 'letters', 'numbers',
+           'opaque', 'names_only', 'descriptions_only', 'schemas_path', 'translated', 'graphemes', 'Keyboard',
+           'keyboard', 'noise', 'truncated', 'conditions_for', 'Asked', 'show', 'Stressed', 'header_fields', 'run',
+           'named', 'find_system', 'Flips', 'flips', 'follows_name', 'Stress', 'read_stress', 'names_table',
            'representatives', 'informed', 'Effect', 'effects', 'effects_table', 'label_sample', 'label_check',
            'changed_share', 'order_sentence', 'names_sentence', 'effects_sentence']
 
@@ -321,7 +321,7 @@ def show(
 
 class Stressed:
     "A system that is asked what a condition shows, and answers in the real question's order."
-    def __init__(self, system: System): self.system, self.card = system, system.card
+    def __init__(self, system: System): self.system, self.card, self.labels_only = system, system.card, getattr(system, 'labels_only', False)
 
     def predict(self,
         states: Sequence[str],
@@ -451,8 +451,6 @@ def follows_name(
     return k, len(p)
 
 # %% ../nbs/36_stress.ipynb #1d00a601
-NOT_RUN = 'not run'
-
 @dataclass
 class Stress:
     "The systems that were run under conditions on a split, best canonical accuracy first."
@@ -505,13 +503,9 @@ def read_stress(
 
 def _frozen(card, split, condition, root, data):
     "A system's predictions under a condition, or why there are none."
-    p = frozen(card.slug, split, root, data, condition=condition, seed=card.declared_seed)
+    p = declared(card, split, root, data, condition=condition)
     if p and p.header.version.partition('+')[0] in ('', card.version): return p
-    path = Path(root or outputs_dir())/'systems'/card.slug/'runs.json'
-    runs = json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
-    file = split if condition == CANONICAL else f'{split}.{condition}'
-    last = (runs.get(file if card.declared_seed is None else f'seed-{card.declared_seed}/{file}') or [{}])[-1]
-    return f"n/a: {last['unsupported']}" if last.get('version') == card.version and 'unsupported' in last else NOT_RUN
+    return why_absent(card, split, root, condition)
 
 # %% ../nbs/36_stress.ipynb #fce1b7dc
 def _share(k, n): return percent(k/n, *metrics.wilson(k, n)) if n else '–'

@@ -11,8 +11,8 @@ import numpy as np
 from . import metrics
 from .items import WITHHELD, DataError, load, outputs_dir, write_atomic
 from .leaderboard import Comparison, compare_all
-from .predictions import Predictions, frozen
-from .systems import read_card, training_set, writable_outputs
+from .predictions import Predictions
+from .systems import declared, read_card, training_set, writable_outputs
 
 # %% auto #0
 __all__ = ['LADDERS', 'BASES', 'SIZES', 'SAMPLES', 'CURVE_SPLITS', 'QUESTIONS', 'Ladder', 'read_rungs', 'withheld_view', 'steps',
@@ -43,9 +43,7 @@ def read_rungs(
     "Return systems' frozen predictions on a split."
     data, out = load(split), {}
     for s in slugs:
-        card = read_card(s, root)
-        p = card and frozen(s, split, root, data, seed=card.declared_seed)
-        if p: out[s] = p
+        if p := declared(s, split, root, data): out[s] = p
     return out
 
 # %% ../nbs/32_transfer.ipynb #47818d2e

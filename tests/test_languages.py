@@ -163,6 +163,7 @@ def test_representatives_and_pairs_follow_their_rules(home):
     named = [b.slugs[i] for i in lg.representatives(b)]
     assert set(named) == {'multilingual-base', 'multilingual-typed', 'english-base', 'other-base', 'constant'}
     assert [(b.slugs[i], b.slugs[j]) for i, j in encoder_pairs(b)] == [('english-base', 'multilingual-base')]       # other epochs are another recipe, other rows too
+    assert encoder_pairs(b.cards) == encoder_pairs(b) and encoder_pairs([]) == []
     assert 'constant' not in [b.slugs[i] for i in lg.able(b)] and 'multilingual-base' in [b.slugs[i] for i in lg.able(b)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from conftest import Toy, even, fast, lines_of, toy_data, tree
-from polyroute import items, predictions, systems
+from polyroute import items, predictions, runs, systems
 from polyroute.items import DEPARTMENT, DataError, Item, Question, read_items, write_jsonl
 from polyroute.predictions import find_predictions, read_predictions
 from polyroute.systems import Card, System, UnsupportedQuestion, agreement, cards, check_output, chunks, evaluate, get, latency, names, offline, read_card
@@ -382,7 +382,7 @@ evaluate(Toy(), read_items(sys.argv[1]), sys.argv[2])
 def test_two_splits_finishing_together_are_both_logged(tmp_path, monkeypatch):
     "Two runs of one system on two splits are allowed side by side; neither may lose the other's entry."
     a, b, out = toy_data(tmp_path/'aa.jsonl', 3), toy_data(tmp_path/'bb.jsonl', 3), tmp_path/'o'
-    real, other = systems.write_atomic, []
+    real, other = runs.write_atomic, []
     def slow(path, text):
         if path.name == 'runs.json' and not other:       # the other process comes between our reading and our writing, unless it has to wait for us
             other.append(subprocess.Popen([sys.executable, '-c', OTHER, b.path, out], cwd=os.path.dirname(__file__)))
@@ -390,7 +390,7 @@ def test_two_splits_finishing_together_are_both_logged(tmp_path, monkeypatch):
             try: other[0].wait(1)
             except subprocess.TimeoutExpired: pass
         return real(path, text)
-    monkeypatch.setattr(systems, 'write_atomic', slow)
+    monkeypatch.setattr(runs, 'write_atomic', slow)
     evaluate(Toy(), a, out)
     assert other[0].wait() == 0 and sorted(json.loads((out/'systems/toy/runs.json').read_text())) == ['aa', 'bb']
 
@@ -503,3 +503,15 @@ def test_sparrow_answers_every_type_of_question():
         texts = ['Where is my refund?', '', 'أين نقودي', 'e\u0301👩\u200d💻']
         p = check_output(s.predict(texts, q), list('abcd'), q, 'sparrow-nano')
         assert (p == np.vstack([s.predict([t], q) for t in texts])).all()       # no text changes another's answer
+
+def test_embedding_classifier_does_not_depend_on_the_order_of_its_sums():
+    "The optimum is one; a fit that stops before it moves with the order of the rows, as it would with the number of threads."
+    from sklearn.model_selection import StratifiedKFold
+    from polyroute.embedding import RECIPE, search_logreg
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 96)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.array(list('abc'))[(x @ rng.normal(size=(96, 3)) + rng.normal(size=(600, 3))*.3).argmax(1)]
+    new, order, folds = rng.normal(size=(50, 96))/10, rng.permutation(600), StratifiedKFold(3, shuffle=True, random_state=0)
+    a, b = (search_logreg(x[o], y[o], folds, RECIPE | dict(C=[100])).predict_proba(new) for o in (np.arange(600), order))
+    assert np.abs(a - b).max() < 1e-6

@@ -203,3 +203,50 @@ def test_view_accuracy_counts_held_out_department_rows(tiny):
     assert {n for _, n in got.values()} == {len(held)} and all(0 <= k <= n for k, n in got.values())
     p = tracks.trained_system(made, tracks.run_card(run, RECIPES['biencoder'])).predict([r.state for r in held], DEPARTMENT)
     assert got['as written'][0] == sum(DEPARTMENT.options[i] == r.gold for i, r in zip(p.argmax(1), held))
+
+
+def test_average_is_the_mean_of_the_weights(tiny, tmp_path, monkeypatch):
+    import torch
+    from polyroute.biencoder import read_biencoder
+    run, rows, _ = tiny
+    monkeypatch.setenv('POLYROUTE_CACHE', str(tmp_path))
+    a, b = run._replace(slug='part-a', recipe='biencoder'), run._replace(slug='part-b', recipe='views')
+    mean = run._replace(slug='part-mean', recipe='views', averages=(('part-a', 1), ('part-b', 1)))
+    monkeypatch.setattr(tracks, 'RUNS', tracks.RUNS | {r.slug: r for r in (a, b, mean)})
+    monkeypatch.setattr(tracks, 'RECIPES', tracks.RECIPES | {k: replace(RECIPES['biencoder'], views=v) for k, v in (('biencoder', 0.), ('views', .5))})
+    parts = [read_biencoder(tracks.train(r, 1, rows=rows))[0] for r in (a, b)]
+    made = tracks.train(mean, 1)
+    model, temperatures = read_biencoder(made)
+    for k, v in model.encoder.state_dict().items():
+        want = sum(p.encoder.state_dict()[k].double() for p in parts)/2
+        assert torch.allclose(v.double(), want, atol=1e-6), k
+    assert any(not torch.equal(x, y) for x, y in zip(parts[0].encoder.parameters(), parts[1].encoder.parameters()))      # the mean of two things
+    assert torch.isclose(model.log_scale, (parts[0].log_scale + parts[1].log_scale)/2) and temperatures
+    log = tracks.about(made)
+    assert [p['run'] for p in log['averages']] == ['part-a', 'part-b'] and log['history'] == []
+    assert tracks.run_card(mean).recipe['averages'] and 'averages' not in tracks.run_card(a).recipe
+    assert tracks.freeze(mean, 1, root=tmp_path/'out', splits=['en_test']) == ['computed'] and tracks.training_log('part-mean', 1, tmp_path/'out')['rows_per_second'] is None
+    with pytest.raises(DataError, match='mean of other runs'): tracks.with_encoder(mean, 'someone/else')
+
+def test_selection_is_frozen_and_read_again(tiny, tmp_path, monkeypatch):
+    run, rows, folder = tiny
+    monkeypatch.setenv('POLYROUTE_CACHE', str(tmp_path/'cache'))
+    a = run._replace(slug='candidate', recipe='biencoder')
+    monkeypatch.setattr(tracks, 'RUNS', {'candidate': a})
+    monkeypatch.setattr(tracks, 'RECIPES', tracks.RECIPES | dict(biencoder=RECIPES['biencoder']))
+    tracks.train(a, 1, rows=rows)
+    tracks.freeze_selection(tmp_path/'out', ['candidate'])
+    got = tracks.read_selection(tmp_path/'out')
+    assert got == {'candidate': tracks.view_accuracy(a, 1)} and tracks.best_candidate(got) == 'candidate'
+
+def test_recipes_command(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+    from polyroute.cli import main
+    monkeypatch.setenv('POLYROUTE_OUTPUTS', str(tmp_path))
+    r = CliRunner().invoke(main, ['recipes'])
+    assert r.exit_code == 1 and '--freeze' in r.output
+    found = {'a': dict(sha256='x', views={'as written': [1, 2], 'joined': [2, 2]}), 'b': dict(sha256='y', views={'as written': [2, 2], 'joined': [2, 2]})}
+    items.write_atomic(tracks.selection_path(tmp_path), json.dumps(found))
+    assert json.loads(CliRunner().invoke(main, ['recipes', '--json']).output)['chosen'] == 'b'
+    out = CliRunner().invoke(main, ['recipes']).output
+    assert 'chosen: b' in out and '50.0 (1 of 2)' in out

@@ -1,9 +1,11 @@
-"""Build the documentation site in _docs/: nbdev processes the notebooks, smalldocs renders them.
+"""Build the documentation site in _docs/: nbdev processes the notebooks, smalldocs renders them, polyroute.site adds the live pages' data.
+
+`build_docs.py --live FOLDER` builds the two live pages alone, in seconds.
 
 What smalldocs leaves undone is done on `_proc/`, the processed copy: page names without their number (nbdev's
 links expect that), the sidebar, relative links, numbered `@fig-`, `@tbl-` and `@eq-` references, pages of the
 modules' source, and KaTeX from the site itself."""
-import ast, html, json, os, re, shutil, subprocess, sys
+import ast, html, json, os, re, shutil, subprocess, sys, tempfile
 from pathlib import Path
 import yaml
 from execnb.nbio import nb2dict
@@ -13,10 +15,26 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from pages import processed
+from polyroute.site import write_pages_data
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = [('Core', 0, 9), ('Systems', 10, 19), ('Data', 20, 29), ('Results', 30, 39), ('Suites', 40, 49), ('More', 50, 89), ('Edges', 90, 99)]
-NAVBAR = ['leaderboard', 'metrics', 'systems', 'cli']    # those of them that exist
+LAYERS = [('Core', 0, 9), ('Systems', 10, 19), ('Data', 20, 29), ('Results', 30, 39), ('Suites', 40, 49), ('In use', 50, 89), ('Edges', 90, 99)]
+NAVBAR = ['guide', 'leaderboard', 'metrics', 'systems', 'cli']    # those of them that exist, behind the live pages
+LIVE = {'board': ('Live board', 'Sort, filter and compare every system on every data set, in your browser.', 'The same tables, fixed: <a href="leaderboard.html">Leaderboard</a>.'),
+        'explorer': ('Item explorer', 'Read the items behind the numbers, in their own script: which system said what, and how sure it was.', 'The same texts, as files: the folder data of the repository.')}
+LIVE_PAGE = """---
+title: {title}
+description: "{description}"
+page-layout: full
+toc: false
+---
+
+```{{=html}}
+<link rel="stylesheet" href="assets/live/live.css">
+<div id="live-{page}" class="live-page"><noscript><p>This page computes in the browser and needs JavaScript. {otherwise}</p></noscript></div>
+<script type="module" src="assets/live/{page}.js"></script>
+```
+"""
 KIND = dict(fig='Figure', tbl='Table', eq='Equation')
 NUMBER = re.compile(r'^(\d+)[a-z]?_')
 CDN = re.compile(r'https://cdn\.jsdelivr\.net/npm/katex@[\d.]+/dist/(?:contrib/)?')
@@ -37,7 +55,8 @@ def navigation(
     entry = lambda o: f'{page_name(o)}.ipynb'
     sections = [{'section': name, 'contents': pages} for name, lo, hi in LAYERS if (pages := [entry(o) for o, n in numbers.items() if lo <= n <= hi])]
     pages = [entry(o) for name in NAVBAR for o in numbers if page_name(o) == name]
-    return ['index.ipynb', *sections], [{'href': 'index.ipynb', 'text': 'Home'}, *pages]
+    live = [f'{o}.qmd' for o in LIVE]
+    return ['index.ipynb', {'section': 'Live', 'contents': live}, *sections], [{'href': 'index.ipynb', 'text': 'Home'}, *live, *pages]
 
 def source(
     cell: dict, # of a notebook
@@ -141,6 +160,28 @@ def source_pages(
         out.write_text(f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
                        f'<title>{title}</title><style>{css}{extra}</style><h1><a href="{home}">{title}</a></h1>{code}</html>', encoding='utf-8')
 
+def live_pages(
+    cache: Path, # the processed notebooks, beside which the pages go
+):
+    "Write the two live pages; their scripts fill them."
+    for page, (title, description, otherwise) in LIVE.items():
+        (cache/f'{page}.qmd').write_text(LIVE_PAGE.format(page=page, title=title, description=description, otherwise=otherwise), encoding='utf-8')
+
+def options(
+    cache: Path, # the processed notebooks, beside which the file goes
+    nbs: Path, # the notebooks
+    sidebar: list, # as Quarto's options have it
+    left: list, # of the navbar
+):
+    "Write the options of the site, with its navigation and its icon."
+    opts = yaml.safe_load((nbs/'_quarto.yml').read_text(encoding='utf-8'))
+    opts['website'] |= dict(favicon='assets/favicon.svg', sidebar=dict(style='floating', contents=sidebar))
+    opts['website']['navbar']['left'] = left
+    (cache/'_quarto.yml').write_text(yaml.safe_dump(opts, sort_keys=False, allow_unicode=True), encoding='utf-8')
+    (cache/'assets').mkdir()
+    shutil.copy(nbs/'assets'/'favicon.svg', cache/'assets')
+    shutil.copy(nbs/'styles.css', cache)
+
 def process(
     cfg, # nbdev's configuration
 ) -> Path: # the folder of processed notebooks, ready to render
@@ -155,12 +196,25 @@ def process(
     for page, nb in nbs.items():
         fix(nb, page, refs, cfg)
         (cache/f'{page}.ipynb').write_text(json.dumps(nb), encoding='utf-8')
-    shutil.copy(cfg.nbs_path/'styles.css', cache)
-    opts = yaml.safe_load((cfg.nbs_path/'_quarto.yml').read_text(encoding='utf-8'))
-    opts['website']['sidebar'] = dict(style='floating', contents=sidebar)
-    opts['website']['navbar']['left'] = left
-    (cache/'_quarto.yml').write_text(yaml.safe_dump(opts, sort_keys=False, allow_unicode=True), encoding='utf-8')
+    live_pages(cache)
+    options(cache, cfg.nbs_path, sidebar, left)
     return cache
+
+FIGURE = re.compile(r'(<img (?![^>]*\balt=)[^>]*)>(.{0,80}?<figcaption>)(.*?)(</figcaption>)', re.S)
+MENDED = [('<th></th>', '<td></td>'), ('<nav class="navbar ', '<nav aria-label="Site" class="navbar '), ('<nav class="quarto-secondary-nav"', '<nav aria-label="This page" class="quarto-secondary-nav"'),
+          ('<nav id="quarto-sidebar"', '<nav aria-label="All pages" id="quarto-sidebar"'), ('<nav class="page-navigation"', '<nav aria-label="Neighbouring pages" class="page-navigation"'),
+          ('role="navigation" aria-expanded', 'role="button" aria-expanded')]
+
+def mended(
+    text: str, # a page
+    up: str, # from its folder to the site's: '' or '../'
+) -> str:
+    "Return a page with what a screen reader and a keyboard need: texts for figures, names for landmarks, a way into what scrolls."
+    def figure(m): return f'{m[1]} alt="{html.escape(html.unescape(re.sub("<[^>]+>", "", m[3])))}">{m[2]}{m[3]}{m[4]}'
+    text = FIGURE.sub(figure, text)
+    text = re.sub(r'<img (?![^>]*\balt=)', '<img alt="Figure; its numbers are in the text and tables around it." ', text)
+    for old, new in MENDED: text = text.replace(old, new)
+    return text.replace('</head>', f'<link rel="stylesheet" href="{up}assets/site.css"><script type="module" src="{up}assets/site.js"></script></head>', 1)
 
 def own_files(
     site: Path, # the rendered site, changed in place
@@ -168,25 +222,52 @@ def own_files(
     "Make every page take its scripts, styles and fonts from the site itself."
     for p in site.rglob('*.html'):
         up = '../'*(len(p.relative_to(site).parts) - 1)
-        p.write_text(CDN.sub(f'{up}assets/katex/', p.read_text(encoding='utf-8')), encoding='utf-8')
+        text = CDN.sub(f'{up}assets/katex/', p.read_text(encoding='utf-8'))
+        p.write_text(text if 'source' in p.relative_to(site).parts else mended(text, up), encoding='utf-8')
     for p in (site/'site_libs').rglob('*.css'):    # the themes ask a font service
         t = p.read_text(encoding='utf-8')
         if 'fonts.googleapis' in t: p.write_text(re.sub(r'@import url\((["\']?)https://fonts\.googleapis[^)]*\1\);?', '', t), encoding='utf-8')
 
+def render(
+    cache: Path, # the pages' sources
+    cfg, # nbdev's configuration
+    out: Path, # the site's folder, replaced
+):
+    "Render the pages, add what they load, and put the site in its place."
+    subprocess.run([str(Path(sys.executable).parent/'smalldocs'), 'render', '--strict', str(cache)], check=True)
+    site = cache/cfg.doc_path.name
+    shutil.copytree(cfg.nbs_path/'assets', site/'assets', dirs_exist_ok=True)
+    if (cache/'source').is_dir(): shutil.copytree(cache/'source', site/'source', dirs_exist_ok=True)
+    own_files(site)
+    write_pages_data(site/'live')
+    (site/'.nojekyll').write_text('')    # GitHub Pages serves the files as they are
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.move(site, out)
+
+def live_only(
+    out: Path, # the site's folder
+):
+    "Build the two live pages without the notebooks."
+    cfg = get_config()
+    with tempfile.TemporaryDirectory() as d:
+        cache = Path(d)
+        live_pages(cache)
+        pages = [f'{o}.qmd' for o in LIVE]
+        (cache/'index.qmd').write_text('---\ntitle: PolyRoute\n---\n\n[Live board](board.qmd) · [Item explorer](explorer.qmd)\n', encoding='utf-8')
+        options(cache, cfg.nbs_path, ['index.qmd', *pages], pages)
+        render(cache, cfg, out)
+
 def main():
+    args = sys.argv[1:]
+    if args[:1] == ['--live']: args = ['--live', str(Path(args[1]).resolve())]
     os.chdir(ROOT)
+    if args: return live_only(Path(args[1]))
     cfg = get_config()
     if not (cfg.nbs_path/'assets'/'katex'/'katex.min.css').exists(): sys.exit('nbs/assets/katex is missing: run `make docs`, which fetches it.')
     nbdev_export()
     cache = process(cfg)
     source_pages(cache, cfg.lib_path)
-    subprocess.run([str(Path(sys.executable).parent/'smalldocs'), 'render', '--strict', str(cache)], check=True)
-    site = cache/cfg.doc_path.name
-    shutil.copytree(cfg.nbs_path/'assets', site/'assets', dirs_exist_ok=True)
-    shutil.copytree(cache/'source', site/'source', dirs_exist_ok=True)
-    own_files(site)
-    shutil.rmtree(cfg.doc_path, ignore_errors=True)
-    shutil.move(site, cfg.doc_path)
+    render(cache, cfg, cfg.doc_path)
     shutil.rmtree(cache)
 
 if __name__ == '__main__': main()
