@@ -17,7 +17,7 @@ def lines(key): return [o.strip() for o in cfg.get(key, '').splitlines() if o.st
 # board's splits; stress conditions and the other suites grow with every system and stay in the repository. tests/test_wheel.py holds it under 5 MB.
 SPLITS = 'ml_test', 'mix_test', 'en_test', 'ml_hard', 'boundary'
 SMALL = 'audit', 'codemixed', 'confidence', 'encoders', 'languages', 'leakage', 'router', 'transfer'    # what the analyses read beside predictions
-CARRIED = [('data', '_data', ['*.jsonl', 'SHA256SUMS', 'reference/*.json', 'schemas/*.jsonl', 'stress/*.jsonl', 'tokens/*']),
+CARRIED = [('data', '_data', ['*.jsonl', 'SHA256SUMS', 'reference/*.json', 'schemas/*.jsonl', 'stress/*.jsonl', 'tokens/*', 'human/*.json']),
            ('outputs', '_outputs', ['systems/*/*.json', *(f'systems/*/{seed}{split}.jsonl{gz}' for seed in ('', 'seed-*/') for split in SPLITS for gz in ('', '.gz')),
                                     *(f'{d}/**/*.{kind}' for d in SMALL for kind in ('json', 'jsonl', 'jsonl.gz'))])]
 

@@ -486,8 +486,11 @@ def readme(
     sheet = [dict(zip(('Section', 'Question', 'Answer'), r)) for r in datasheet(f)]
     held = '; '.join(f"{LANGUAGES[w['language']].name} {w['generic']} ({_pct(w['share'])} of its {w['native']} native rows)" for w in f['generic'][1])
     return CARD.format(front=front, version=VERSION, released=RELEASED, native=_markdown(native), mixed=_markdown(mixed), files=_markdown(files), sheet=_markdown(sheet), blocks=', '.join(f'{k} {v}' for k, v in f['generic'][0].items()),
-                       total=sum(f['generic'][0].values()), held=held, limits='\n'.join(f'- {l}' for l in LIMITS), statement='\n'.join(f'- **{h}.** {t}' for h, t in data_statement(f)), fidelity=_fidelity_text(f),
+                       total=sum(f['generic'][0].values()), held=held, limits='\n'.join(f'- {l}' for l in LIMITS), beside=_beside(f.get('findings', ())), statement='\n'.join(f'- **{h}.** {t}' for h, t in data_statement(f)), fidelity=_fidelity_text(f),
                        independent=_independent(f), typed=f['base']['typed'], blind=f['blind'], refused=f['refused'], unsure=f['unsure'], criteria='; '.join(f'`{o}` ({d})' for o, d in DEPARTMENT.criteria), tests=', '.join(f'`{s}`' for s in SPLITS))
+
+def _beside(findings):
+    return '\n## Beside human-written text\n\n' + '\n'.join(f'- {s}' for s in findings) + '\n' if findings else ''
 
 CARD = '''---
 {front}---
@@ -552,7 +555,7 @@ filter is no audit. {independent} The {typed:,} rows with other questions had no
 ## Limits
 
 {limits}
-
+{beside}
 ## Data statement
 
 After Bender and Friedman (2018).
@@ -597,9 +600,10 @@ def write_card(
     out: str|Path|None = None,   # folder; the data folder if left out
     labels: Mapping[str, str]|None = None,    # an independent labeller's answers on ml_test, if there is one
     labeller: str = 'an independent labeller',
+    findings: Sequence[str] = (), # what a comparison with human-written text found, in sentences
 ) -> list[Path]:                 # README.md and croissant.json
     "Write the dataset card and the Croissant file; the same data give the same bytes."
-    out, f = Path(out or data_dir()), card_facts(labels, labeller)
+    out, f = Path(out or data_dir()), card_facts(labels, labeller) | dict(findings=findings)
     try: made = croissant(f), readme(f)
     except ImportError as e: raise DataError(f"the card needs {e.name}: pip install 'polyroute[dev]'") from None
     return [write_atomic(out/'README.md', made[1]), write_atomic(out/'croissant.json', json.dumps(made[0], ensure_ascii=False, indent=1) + '\n')]

@@ -62,7 +62,8 @@ def card(out):
 
     Example: polyroute data card"""
     from polyroute.card import write_card
-    for path in write_card(out): click.echo(path)
+    from polyroute.human import card_findings
+    for path in write_card(out, findings=card_findings()): click.echo(path)
 
 # %% ../nbs/90_cli.ipynb #69524caf
 @main.command()

@@ -12,8 +12,9 @@ from .items import (DEPARTMENT, LANGUAGES, VARIETIES, WITHHELD, DataError, Item,
                              read_rows, sha256, write_atomic, write_jsonl)
 
 # %% auto #0
-__all__ = ['RAW', 'THEMES', 'OURS', 'ORIGINAL', 'UNKNOWN', 'blind_filter', 'duplicate_key', 'drop_duplicates', 'department_item',
-           'typed_items', 'soft_labels', 'nested_share', 'raw_rows', 'build_items', 'build', 'write_sums', 'verify']
+__all__ = ['RAW', 'THEMES', 'NOT_CARRIED', 'OURS', 'ORIGINAL', 'UNKNOWN', 'blind_filter', 'duplicate_key', 'drop_duplicates',
+           'department_item', 'typed_items', 'soft_labels', 'nested_share', 'raw_rows', 'build_items', 'build',
+           'write_sums', 'verify']
 
 # %% ../nbs/20_release.ipynb #a8ad64fc
 def blind_filter(
@@ -154,6 +155,8 @@ def write_sums(
     return write_atomic(folder/'SHA256SUMS', ''.join(f'{sha256(p)}  {p.relative_to(folder).as_posix()}\n' for p in _covered(folder)))
 
 # %% ../nbs/20_release.ipynb #73ea3e0c
+NOT_CARRIED = ('raw', 'romcom', 'pingpong')     # folders of the checkout that an installed package does without
+
 def verify(
     folder: str|Path|None = None,  # a data folder; the resolved one if left out
 ) -> tuple[str, list[dict]]:       # which release it is, and one {file, status, sha256} per file
@@ -161,7 +164,7 @@ def verify(
     folder = Path(folder or data_dir())
     if not folder.is_dir(): raise DataError('there is no such folder', folder)
     own, ours, prefixes, rows = _read_sums(folder), _read_sums(shipped_data()), original_prefixes(), []
-    listed = {n for n in own if not n.startswith('raw/') or (folder/'raw').is_dir()}  # an installed package carries no raw texts
+    listed = {n for n in own if (top := n.partition('/')[0]) not in NOT_CARRIED or (folder/top).is_dir()}
     for name in sorted(listed | {p.relative_to(folder).as_posix() for p in _covered(folder)}):
         digest = sha256(folder/name) if (folder/name).is_file() else ''
         want = ours.get(name) or own.get(name)       # what the release holds is not for the folder to say

@@ -166,7 +166,13 @@ def test_same_id_same_text():
         for i in load(n): assert seen.setdefault(i.id, i.state) == i.state
 
 def test_card_is_in_step(tmp_path):
-    for path in card.write_card(tmp_path): assert path.read_bytes() == (data_dir()/path.name).read_bytes(), f'{path.name} is out of step: run `polyroute data card`'
+    from polyroute.human import card_findings
+    for path in card.write_card(tmp_path, findings=card_findings()): assert path.read_bytes() == (data_dir()/path.name).read_bytes(), f'{path.name} is out of step: run `polyroute data card`'
+
+def test_findings_on_human_text_stand_in_the_card(tmp_path):
+    plain, told = (card.write_card(tmp_path/str(n), findings=f)[0].read_text(encoding='utf-8') for n, f in enumerate([(), ('Ours are longer.', 'A classifier tells.')]))
+    assert '## Beside human-written text\n\n- Ours are longer.\n- A classifier tells.\n\n## Data statement' in told and 'Beside' not in plain
+    assert told.replace('\n## Beside human-written text\n\n- Ours are longer.\n- A classifier tells.\n', '') == plain
 
 def test_card_needs_the_raw_texts(tmp_path, monkeypatch):
     monkeypatch.setenv('POLYROUTE_DATA', str(tmp_path))
