@@ -21,7 +21,7 @@ __all__ = ['SOURCES', 'QUESTION', 'TEXT', 'LABEL', 'PRESETS', 'XSID', 'NORWEGIAN
            'source_file', 'there', 'intents', 'question_of', 'Row', 'Imported', 'digest', 'to_items', 'read_table',
            'column', 'Preset', 'table_rows', 'import_file', 'Variety', 'Sentence', 'read_conll', 'pair', 'first_of',
            'xsid', 'banking77', 'report_rows', 'Plan', 'power_plan', 'plan_rows', 'leaks', 'Tried', 'try_systems',
-           'accuracy_text', 'discordances', 'traffic_report', 'traffic_text', 'plan_sentence', 'write_traffic']
+           'discordances', 'traffic_report', 'traffic_text', 'plan_sentence', 'write_traffic']
 
 # %% ../nbs/40_importer.ipynb #afb7b096
 class Source(NamedTuple):
@@ -488,12 +488,6 @@ def try_systems(
         if did == 'n/a': absent[s.card.slug] = 'cannot answer this question'
         else: got.append(frozen(s.card.slug, data.name, root, data, seed=s.card.declared_seed))
     return Tried(got, absent)
-
-def accuracy_text(
-    p: Predictions,
-) -> str:
-    "Return an accuracy with its bootstrap interval over sources as text."
-    return metrics.percent(*significance.bootstrap_mean(p.hit, clusters=p.data.clusters))
 
 def discordances(
     found: Sequence[Predictions],      # on the same items

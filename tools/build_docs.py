@@ -18,7 +18,7 @@ from pages import processed
 from polyroute.site import write_pages_data
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = [('Core', 0, 9), ('Systems', 10, 19), ('Data', 20, 29), ('Results', 30, 39), ('Suites', 40, 49), ('In use', 50, 89), ('Edges', 90, 99)]
+LAYERS = [('Core', 0, 9), ('Systems', 10, 19), ('Data', 20, 29), ('Results', 30, 39), ('Suites', 40, 49), ('In use', 50, 79), ('Edges', 80, 99)]
 NAVBAR = ['guide', 'leaderboard', 'metrics', 'systems', 'cli']    # those of them that exist, behind the live pages
 LIVE = {'board': ('Live board', 'Sort, filter and compare every system on every data set, in your browser.', 'The same tables, fixed: <a href="leaderboard.html">Leaderboard</a>.'),
         'explorer': ('Item explorer', 'Read the items behind the numbers, in their own script: which system said what, and how sure it was.', 'The same texts, as files: the folder data of the repository.')}
