@@ -246,19 +246,14 @@ def test_compare_a_system_with_seeds(board_home):
     assert 'BEST' in run('leaderboard')                                  # the board shows the first seed
     assert as_json('compare', 'best', 'low', '--split', 'ml_test', '--json')[0]['verdict'] == 'best is better'
 
-def test_readme_path_for_ones_own_model(tmp_path, monkeypatch):
-    "What the README says for one's own model, literally: a headerless file, and a class in a module."
+def test_a_headerless_file_of_ones_own(tmp_path, monkeypatch):
+    "The shortest way with one's own model: one line per item, scored and compared. The way from a function is in test_tutorial."
     from polyroute.items import load
     monkeypatch.chdir(tmp_path)
     ids = load('ml_test').ids
     (tmp_path/'mine.jsonl').write_text(''.join(json.dumps({'id': i, 'probabilities': {'billing': 0.9, 'technical': 0.06, 'other': 0.04}}) + '\n' for i in ids))
     assert '0.3333' in run('score', 'mine.jsonl', '--split', 'ml_test')
     assert 'e5-logreg-all is better' in run('compare', 'mine.jsonl', 'e5-logreg-all', '--split', 'ml_test')
-    notebook = json.loads((Path(__file__).parents[1]/'nbs'/'index.ipynb').read_text(encoding='utf-8'))
-    source = next(s for c in notebook['cells'] if c['cell_type'] == 'code' and 'class MySystem' in (s := ''.join(c['source'])))
-    (tmp_path/'my_readme_module.py').write_text(source)
-    assert 'ml_test: computed' in run('evaluate', 'my_readme_module:MySystem', '--out', 'my_outputs')
-    assert 'accuracy' in run('score', 'my_outputs/systems/my-system/ml_test.jsonl')
 
 def test_arrays_need_a_header(home):
     f = home/'bare.jsonl'
