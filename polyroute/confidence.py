@@ -308,9 +308,10 @@ def log_probabilities(
 def temperature_losses(
     scores: np.ndarray,                       # (n, k) log-probabilities
     gold: np.ndarray,                         # (n,) option positions
-    temperatures: np.ndarray = TEMPERATURES,
+    temperatures: np.ndarray|None = None,     # TEMPERATURES if left out
 ) -> np.ndarray:                              # (n, number of temperatures), nats
     "Return each item's log loss at every temperature."
+    if temperatures is None: temperatures = TEMPERATURES
     below = scores - scores.max(axis=1, keepdims=True)
     return np.log(np.exp(below[..., None] / temperatures).sum(axis=1)) - below[np.arange(len(gold)), gold, None] / temperatures
 
