@@ -11,7 +11,7 @@ import numpy as np
 from .embedding import fit_temperature, option_texts, softmax
 from .items import DEPARTMENT, DataError, Dataset, Question
 from .predictions import read_probabilities
-from .systems import EXPOSURE, TRAINING_SETS, Card, UnsupportedQuestion, training_set
+from .systems import EXPOSURE, Card, UnsupportedQuestion, training_set
 
 # %% auto #0
 __all__ = ['NOT_STATED', 'as_probabilities', 'Adapted', 'from_function', 'from_sklearn', 'weights_digest', 'from_pipeline',

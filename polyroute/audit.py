@@ -8,10 +8,10 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Callable, Iterable, NamedTuple, Sequence
+from typing import Callable, NamedTuple, Sequence
 import numpy as np
 from . import classical, embedding, judgements, metrics, plots, significance
-from .items import (DEPARTMENT, LANGUAGES, SPLITS, TWELVE, DataError, Dataset, data_dir, load, outputs_dir, read_rows, reference, write_jsonl)
+from .items import (DEPARTMENT, LANGUAGES, TWELVE, DataError, Dataset, data_dir, load, outputs_dir, read_rows, reference, write_jsonl)
 from .metrics import percent
 from .predictions import Predictions, frozen, read_lines, read_predictions, read_probabilities
 from .release import raw_rows

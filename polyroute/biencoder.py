@@ -7,10 +7,10 @@ from __future__ import annotations
 import json, math
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import Sequence
 import numpy as np
 from .embedding import option_texts, softmax
-from .encoders import ENCODERS, WEIGHTS, about, packaged, whole_folder
+from .encoders import ENCODERS, WEIGHTS, about, no_progress, packaged, whole_folder
 from .items import DataError, Question, sha256, write_atomic
 from .laya import batches, threads
 from .systems import Card
@@ -78,7 +78,8 @@ def fresh(
 
 def _loaded(source):
     from transformers import AutoModel, AutoTokenizer
-    try: return AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    try:
+        with no_progress(): return AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as e: raise DataError(f'transformers cannot load this encoder: {e}', source) from None
 
 # %% ../nbs/16_biencoder.ipynb #0bb6908d
@@ -89,7 +90,7 @@ def write_biencoder(
     made: dict,                   # what it is made of
 ) -> Path:                        # the folder
     "Write a bi-encoder in one step, with its weights' SHA-256."
-    with whole_folder(Path(folder)) as tmp:
+    with whole_folder(Path(folder)) as tmp, no_progress():
         model.encoder.save_pretrained(tmp)
         model.tokenizer.save_pretrained(tmp)
         kept = dict(prefixes=list(model.prefixes), scale=math.exp(model.log_scale.item()), longest=model.longest, temperatures=temperatures)

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Callable, Iterable, Mapping, Sequence
 import numpy as np
-from .items import (DEPARTMENT, LANGUAGES, SPLITS, TRAINING, TWELVE, VARIETIES, WITHHELD, DataError, Dataset, data_dir, load, original_prefixes,
+from .items import (DEPARTMENT, LANGUAGES, SPLITS, TRAINING, TWELVE, VARIETIES, WITHHELD, DataError, Dataset, data_dir, load, 
                              read_rows, reference, sha256, write_atomic)
 from .metrics import wilson
 

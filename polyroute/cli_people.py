@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 import click
 from .commands import ALPHA_OPTION, JSON, frozen_on, main, predictions_of_file
-from .items import SPLITS, DataError
+from .items import SPLITS
 
 # %% auto #0
 __all__ = ['check', 'submit', 'validate', 'completion', 'complete_names']

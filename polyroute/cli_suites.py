@@ -8,8 +8,8 @@ import json, sys
 from contextlib import contextmanager
 from pathlib import Path
 import click
-from .commands import ALPHA_OPTION, JSON, Commands, chosen_splits, frozen_on, has_split, left_to_do, main
-from .items import SPLITS, DataError, MissingPackage
+from .commands import ALPHA_OPTION, JSON, Commands, left_to_do, main
+from .items import DataError
 
 # %% auto #0
 __all__ = ['EXTERNAL', 'ROMCOM_CONDITION', 'ROMCOM_TASKS', 'DECODING', 'import_traffic', 'human', 'human_sets', 'human_index',

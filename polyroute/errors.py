@@ -17,7 +17,7 @@ from .card import TAGS
 from .items import DEPARTMENT, LANGUAGES, VARIETIES, DataError, Dataset, Item, data_dir, sha256
 from .leaderboard import SPLIT_NAMES, Board
 from .metrics import percent
-from .predictions import Predictions, same_items
+from .predictions import Predictions, need_same_items
 from .significance import Estimate
 from .systems import TRAINING_SETS, Card, training_set
 
@@ -615,7 +615,7 @@ def mending(
     threshold: float = CONFIDENT,
 ) -> Mending:
     "Return how many of a system's confident errors another one gets right, and its own (paper, Section 11.3)."
-    if not same_items(p, other): raise DataError(f'{p.system} and {other.system} were not run on the same items')
+    need_same_items(p, other)
     wrong, theirs = confidently_wrong(p, threshold), confidently_wrong(other, threshold)
     if wrong is None: raise DataError(f'{p.system} gives labels only; it has no confident errors', p.data.path)
     mended = wrong & other.hit
@@ -727,7 +727,7 @@ def second_reader(
     threshold: float = CONFIDENT,
 ) -> SecondReader:
     "Return which of a system's errors its disagreement with another one catches, against its own confidence at the same reading."
-    if not same_items(p, other): raise DataError(f'{p.system} and {other.system} were not run on the same items')
+    need_same_items(p, other)
     apart, sure = metrics.decide(p.probs) != metrics.decide(other.probs), confidently_wrong(p, threshold)
     caught, m = ~p.hit & apart, int(apart.sum())
     head = (p.system, other.system, len(p), m, int((~p.hit).sum()), int(caught.sum()))

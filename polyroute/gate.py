@@ -12,7 +12,7 @@ import numpy as np
 from . import metrics, significance
 from .items import DataError, Dataset
 from .metrics import percent
-from .predictions import Predictions, same_items
+from .predictions import Predictions, need_same_items
 
 # %% auto #0
 __all__ = ['EXACT', 'SHARES', 'NOT_WORSE', 'WORSE', 'NOT_RESOLVABLE', 'EXIT_CODES', 'score_statistic', 'exact_p_values',
@@ -207,7 +207,7 @@ def gate(
     group_margin: float|None = None, # the margin within groups, where it is to be wider
 ) -> Gate:
     "Return whether a new system is not worse than an old one, overall and by group."
-    if not same_items(new, old): raise DataError(f'{new.system} and {old.system} were not run on the same items; a paired test needs the same data')
+    need_same_items(new, old, 'a paired test')
     if (new.gold < 0).any(): raise DataError(f'{new.data.name} has no single gold answers to compare on')
     for m in (margin, group_margin or margin):
         if not 0 < m < 1: raise DataError(f'a margin lies between 0 and 100 points, it is not {100*m:g}')

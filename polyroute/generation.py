@@ -4,15 +4,14 @@
 
 # %% ../nbs/21_generation.ipynb #8cc3494b
 from __future__ import annotations
-import hashlib, json, os, re, threading, time, tomllib
+import hashlib, json, os, threading, time, tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields, replace
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Protocol, Sequence
-from .items import DEPARTMENT, LANGUAGES, TWELVE, VARIETIES, DataError, MissingPackage, Question, data_dir, read_rows, write_atomic, write_jsonl
+from .items import DEPARTMENT, LANGUAGES, TWELVE, VARIETIES, DataError, MissingPackage, Question, read_rows, write_atomic, write_jsonl
 from .answers import blind_prompt, read_array, read_keys
 from .wire import limiter, retry_after
 from .metrics import wilson

@@ -16,7 +16,7 @@ from .leaderboard import NAN, SPLIT_NAMES, Board, Comparison, compare_all, read_
 from .predictions import Predictions
 from .significance import ALPHA, NOTHING, Estimate
 from .systems import read_card
-from .transfer import LADDERS, QUESTIONS
+from .transfer import LADDERS
 
 # %% auto #0
 __all__ = ['HOLDS', 'FAILS', 'OPEN', 'EVERY', 'SOME', 'PAPER', 'OURS', 'RECOMMENDATIONS', 'WRITTEN_IN', 'NOTICEABLE', 'RISK',
@@ -530,13 +530,11 @@ def _estimate(e, unit):
     v, lo, hi = (f'{round(scale*x, digits) + 0.:+.{digits}f}' for x in e)
     return f'{v} {unit}' + ('' if e.lo != e.lo else f' [{lo}, {hi}]')
 
-def _p(p): return 'p < 0.001' if p < .001 else f'p = {p:.3f}'
-
 def numbers(
     e: Evidence,
 ) -> str:
     "Return what a test found in words: the comparisons one by one if there are few, else their number and their ends."
-    told = lambda c: f'{c.what}: {_estimate(c.estimate, e.unit)}, {_p(c.p)}'
+    told = lambda c: f'{c.what}: {_estimate(c.estimate, e.unit)}, {metrics.p_text(c.p)}'
     if not e.checks: return e.found or 'nothing to compare: no system that the claim speaks of is frozen'
     if len(e.checks) < 3: said = '; '.join(map(told, e.checks))
     else:
@@ -560,7 +558,7 @@ def row(
     "Return a judged recommendation as texts."
     r, e, v = j
     rule = '' if not e.checks else f', of {"every comparison" if e.rule == EVERY else "some comparison"}'
-    p = '–' if v.p != v.p else _p(v.p)[2:].removeprefix('= ')
+    p = '–' if v.p != v.p else metrics.p_text(v.p)[2:].removeprefix('= ')
     return {'Recommendation': r.advice, 'Claim': r.claim, 'Verdict': v.text, 'Test': e.test + rule, 'Found': numbers(e), 'Items': items_of(e), 'p (page)': p, 'In the paper': e.paper or '–', 'Page': r.page}
 
 def as_data(

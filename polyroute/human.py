@@ -17,10 +17,10 @@ from .embedding import RECIPE as LOGREG, embed, option_texts
 from .importer import NORWEGIAN, XSID, Imported
 from .items import LANGUAGES, DataError, Dataset, Item, MissingPackage, Question, load, outputs_dir, parse_rows, read_rows, write_atomic
 from .laya import Laya, batches, threads
-from .predictions import CANONICAL, Predictions, find_predictions, frozen, predictions_path, read_lines
+from .predictions import CANONICAL, Predictions, find_predictions, predictions_path, read_lines
 from .significance import ALPHA, Estimate, detectable_difference_exact, holm, mcnemar_exact, resample, spearman_permutation
 from .stress import Stressed, find_system, flips, follows_name, header_fields, named, names_only, show
-from .systems import Card, System, UnsupportedQuestion, cards, evaluate, latency, writable_outputs
+from .systems import Card, System, UnsupportedQuestion, cards, declared, evaluate, latency, why_absent, writable_outputs
 
 # %% auto #0
 __all__ = ['SUITE', 'SHARED', 'SETS', 'TRAINED_ON', 'ITERATIONS', 'ENGLISH_ONLY', 'KEEP', 'STRESSED', 'CONDITIONS', 'QUESTION',
@@ -30,10 +30,10 @@ __all__ = ['SUITE', 'SHARED', 'SETS', 'TRAINED_ON', 'ITERATIONS', 'ENGLISH_ONLY'
            'predictability', 'type_token_ratio', 'own_texts', 'set_surface', 'tell_apart', 'index_path', 'write_index',
            'read_index', 'write_texts_statistics', 'Answers', 'set_name', 'source_mean', 'parallel_macro', 'macro',
            'accuracy_rows', 'unpairable', 'Paired', 'paired', 'Gap', 'gaps', 'only', 'english_gaps', 'dialect_gaps',
-           'gap_rows', 'points', 'best_of_kinds', 'gap_figure', 'Shift', 'calibration_shifts', 'shift_rows',
-           'Stability', 'stability', 'stabilities', 'stability_rows', 'dropped_rows', 'write_heads', 'head_rows',
-           'timing_rows', 'import_rows', 'Both', 'both', 'Agreement', 'agreement', 'spearman', 'agreement_rows',
-           'Conclusion', 'gap_signs', 'language_order', 'conclusions', 'conclusion_rows', 'read_surface', 'read_apart',
+           'gap_rows', 'best_of_kinds', 'gap_figure', 'Shift', 'calibration_shifts', 'shift_rows', 'Stability',
+           'stability', 'stabilities', 'stability_rows', 'dropped_rows', 'write_heads', 'head_rows', 'timing_rows',
+           'import_rows', 'Both', 'both', 'Agreement', 'agreement', 'spearman', 'agreement_rows', 'Conclusion',
+           'gap_signs', 'language_order', 'conclusions', 'conclusion_rows', 'read_surface', 'read_apart',
            'surface_rows', 'apart_rows', 'gap_sentence', 'dialect_sentence', 'shift_sentence', 'agreement_sentence',
            'apart_sentence', 'advice_sentence', 'findings', 'guide_findings', 'card_findings']
 
@@ -99,7 +99,6 @@ def _fit_ngrams(texts, labels, clusters):
 def _fit_logreg(x, labels, clusters):
     "Logistic regression; its regularisation by the log loss of predictions out of fold, clusters kept together."
     import warnings
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold, cross_val_predict
     classes, gold = np.unique(labels, return_inverse=True)
@@ -519,7 +518,7 @@ class Answers:
         key = slug, name, condition
         if key not in self._read:
             card = next(c for c in self.cards if c.slug == slug)
-            p = frozen(slug, name, self.root, self.sets[name], condition=condition, seed=card.declared_seed, suite=SUITE) if self._path(card, name, condition) else None
+            p = declared(card, name, self.root, self.sets[name], condition=condition, suite=SUITE)
             self._read[key] = p if p and p.header.version.partition('+')[0] in ('', card.version) else None     # of an older version of the system: as good as not run
         return self._read[key]
 
@@ -536,10 +535,7 @@ class Answers:
     ) -> str:                        # 'n/a: …' or 'not run'
         "Return why a system has no predictions on a set."
         card = next(c for c in self.cards if c.slug == slug)
-        path = Path(self.root or outputs_dir())/'systems'/slug/'runs.json'
-        runs = json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
-        last = (runs.get('/'.join([*([f'seed-{card.declared_seed}'] if card.seeds else []), SUITE, name])) or [{}])[-1]
-        return f"n/a: {last['unsupported']}" if 'unsupported' in last else 'not run'
+        return why_absent(card, name, self.root, suite=SUITE)
 
 def set_name(
     name: str,       # in SETS
@@ -717,14 +713,8 @@ def gap_rows(
     "Return paired gaps as texts."
     small = lambda p: '< 0.001' if p < .001 else f'{p:.3f}'
     return [{'System': names.get(g.system, g.system), 'Language': g.name, 'Beside': g.reference, 'Pairs': g.paired.pairs, 'Sources': g.paired.sources, 'Left out': len(g.left_out), 'Accuracy': metrics.percent(g.paired.first), 'There': metrics.percent(g.paired.second),
-             'Difference [95% CI]': points(g.paired.difference), 'Lost / won sources': f'{g.paired.losses} / {g.paired.wins}', 'p (exact McNemar)': small(g.paired.p), 'p (Holm)': small(g.p_holm),
+             'Difference [95% CI]': metrics.points(*g.paired.difference), 'Lost / won sources': f'{g.paired.losses} / {g.paired.wins}', 'p (exact McNemar)': small(g.paired.p), 'p (Holm)': small(g.p_holm),
              'Resolvable (points)': 'never' if g.detectable != g.detectable else f'{100*g.detectable:.1f}', 'Verdict': g.verdict} for g in found]
-
-def points(
-    e: Estimate,      # of a difference of shares
-) -> str:
-    "Return a difference in points with its interval; a dash if there is none."
-    return '–' if e.value != e.value else f'{100*e.value:+.1f} [{100*e.lo:+.1f}, {100*e.hi:+.1f}]'
 
 def best_of_kinds(
     a: Answers,
@@ -792,8 +782,8 @@ def shift_rows(
     names: Mapping[str, str] = {},
 ) -> list[dict]:
     "Return calibration and its shift as texts."
-    return [{'System': names.get(s.system, s.system), 'Set': s.name, 'Accuracy': metrics.percent(s.accuracy), 'Mean confidence': metrics.percent(s.confidence), 'Over-confidence [95% CI], points': points(s.over), 'ECE': metrics.number(s.ece),
-             'ECE under perfect calibration (95th)': metrics.number(s.floor_95), 'Shift from English, points': points(s.shift)} for s in found]
+    return [{'System': names.get(s.system, s.system), 'Set': s.name, 'Accuracy': metrics.percent(s.accuracy), 'Mean confidence': metrics.percent(s.confidence), 'Over-confidence [95% CI], points': metrics.points(*s.over), 'ECE': metrics.number(s.ece),
+             'ECE under perfect calibration (95th)': metrics.number(s.floor_95), 'Shift from English, points': metrics.points(*s.shift)} for s in found]
 
 # %% ../nbs/41_human.ipynb #91334f88
 class Stability(NamedTuple):
@@ -836,7 +826,7 @@ def stabilities(
 
 def _benchmark(a, slug, split):
     card = next(c for c in a.cards if c.slug == slug)
-    get = lambda c: frozen(slug, split, a.root, load(split), condition=c, seed=card.declared_seed)
+    get = lambda c: declared(card, split, a.root, load(split), condition=c)
     canonical, found = get(CANONICAL), {c: get(c) for c in ('order-1', 'order-2', *NAMED)}
     return stability(canonical, found, f'PolyRoute {split}') if canonical is not None and any(p is not None for p in found.values()) else None
 
@@ -847,7 +837,7 @@ def stability_rows(
     "Return the stability of systems as texts."
     share = lambda k, n: metrics.percent(k/n, *metrics.wilson(k, n)) if n else 'not run'
     return [{'System': names.get(s.system, s.system), 'Set': s.name, 'Canonical': metrics.percent(s.accuracy), 'Changed by one order': metrics.percent(s.changed), 'Flips [95% CI]': share(*s.flipped)} |
-            {c: points(s.effects[c]) if c in s.effects else 'not run' for c in NAMED} | {'Follows the name [95% CI]': share(*s.follows)} for s in found]
+            {c: metrics.points(*s.effects[c]) if c in s.effects else 'not run' for c in NAMED} | {'Follows the name [95% CI]': share(*s.follows)} for s in found]
 
 # %% ../nbs/41_human.ipynb #afa20850
 def _kept(name, root):
@@ -928,7 +918,7 @@ def both(
     data = {s: load(s) for s in splits}
     for slug in a.on(*names) if names else []:
         c = by_slug.get(COUNTERPART.get(slug, slug))
-        got = {s: frozen(c.slug, s, a.root, data[s], seed=c.declared_seed) for s in splits} if c else {}
+        got = {s: declared(c, s, a.root, data[s]) for s in splits} if c else {}
         if got and all(p is not None for p in got.values()): out.append((slug, got))
     return Both([s for s, _ in out], [a.names[s] for s, _ in out], [[a.get(s, n) for n in names] for s, _ in out], {s: [got[s] for _, got in out] for s in splits})
 
@@ -1120,7 +1110,7 @@ def gap_sentence(
     for s in best_of_kinds(a):
         behind = [g for g in found[s] if g.verdict == 'behind']
         worst = min(found[s], key=lambda g: g.paired.difference.value, default=None)      # nothing is said of a system that has answered English only
-        if worst: out.append(f'{a.names[s]} is behind English in {len(behind)} of {len(found[s])} languages and dialects, most in {worst.name} ({points(worst.paired.difference)} points, p {"< 0.001" if worst.p_holm < .001 else f"= {worst.p_holm:.3f}"} after Holm)')
+        if worst: out.append(f'{a.names[s]} is behind English in {len(behind)} of {len(found[s])} languages and dialects, most in {worst.name} ({metrics.points(*worst.paired.difference)} points, p {"< 0.001" if worst.p_holm < .001 else f"= {worst.p_holm:.3f}"} after Holm)')
     return 'On the same human-written sentences ' + '; '.join(out) + '.' if out else 'No system has answered the human-written sentences yet.'
 
 def dialect_sentence(

@@ -13,8 +13,8 @@ from . import leakage, metrics, significance
 from .confidence import confidence_scores
 from .items import DEPARTMENT, DataError, Dataset, Item, MissingPackage, Question, data_dir, load, parse_rows, shipped_data, write_atomic, write_jsonl
 from .leaderboard import comparison_row, compare_all, render, to_json
-from .predictions import Predictions, frozen
-from .systems import System, evaluate
+from .predictions import Predictions
+from .systems import System, declared, evaluate
 
 # %% auto #0
 __all__ = ['SOURCES', 'QUESTION', 'TEXT', 'LABEL', 'PRESETS', 'XSID', 'NORWEGIAN', 'ASSUMED', 'Source', 'external_dir',
@@ -486,7 +486,7 @@ def try_systems(
         try: did = evaluate(s, data, root, progress=progress)
         except MissingPackage as e: absent[s.card.slug] = str(e); continue
         if did == 'n/a': absent[s.card.slug] = 'cannot answer this question'
-        else: got.append(frozen(s.card.slug, data.name, root, data, seed=s.card.declared_seed))
+        else: got.append(declared(s.card, data.name, root, data))
     return Tried(got, absent)
 
 def discordances(

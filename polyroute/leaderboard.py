@@ -13,7 +13,7 @@ import numpy as np
 from . import metrics, significance
 from .metrics import number, percent
 from .items import LANGUAGES, SPLITS, WITHHELD, DataError, Dataset, data_dir, load, outputs_dir, reference
-from .predictions import Predictions, frozen, same_items
+from .predictions import Predictions, frozen, need_same_items
 from .significance import ALPHA, Estimate
 from .systems import TRACKS, Card, cards, declared, read_latency, was_run, why_absent
 
@@ -347,7 +347,7 @@ def compare_all(
 
 def _discordant(a, b):
     "Items that only the first, and only the second gets right."
-    if not same_items(a, b): raise DataError(f'{a.system} and {b.system} were not run on the same items; a paired comparison needs the same data')
+    need_same_items(a, b, 'a paired comparison')
     if (a.gold < 0).any(): raise DataError(f'{a.data.name} has no single gold answers to compare on')
     return int((a.hit & ~b.hit).sum()), int((b.hit & ~a.hit).sum())
 

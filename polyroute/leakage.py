@@ -5,10 +5,8 @@
 # %% ../nbs/23_leakage.ipynb #420dfb39
 from __future__ import annotations
 import functools, html, json, time
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 import numpy as np

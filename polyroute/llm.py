@@ -10,10 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
-from .answers import COVERAGE, LETTERS, blind_prompt, read_keys, read_logprobs, read_option, read_stated, single_prompt, without_thought
+from .answers import LETTERS, blind_prompt, read_keys, read_logprobs, read_option, read_stated, single_prompt, without_thought
 from .items import DEPARTMENT, DataError, Dataset, Question
 from .predictions import CANONICAL
-from .responses import Failure, Prompt, Responses, responses_path, respond
+from .responses import Failure, Prompt, responses_path, respond
 from .runs import writable_outputs
 from .systems import EXPOSURE, Card, UnsupportedQuestion, training_set
 from .wire import Caller, Fault, Journal, Limits, digest, item_usage, key_from, missing, status_fault, summary, write_usage

@@ -12,7 +12,7 @@ import numpy as np
 __all__ = ['FLOOR', 'wilson', 'decide', 'confidence', 'correct', 'accuracy', 'class_scores', 'macro_f1', 'nll', 'brier',
            'log_score', 'reliability', 'ece', 'ece_noise_floor', 'by_confidence', 'risk_coverage', 'aurc',
            'selective_accuracy', 'confident_errors', 'group_accuracy', 'macro_accuracy', 'worst_group', 'SeedSpread',
-           'seed_spread', 'percent', 'number']
+           'seed_spread', 'percent', 'number', 'points', 'p_text']
 
 # %% ../nbs/01_metrics.ipynb #91334266
 def wilson(
@@ -265,3 +265,17 @@ def percent(
 def number(x: float, digits: int = 3) -> str:
     "Return a number as text; a dash if there is none."
     return '–' if x != x else f'{x:.{digits}f}'
+
+def points(
+    x: float,      # a difference of shares
+    lo: float,     # its interval
+    hi: float,
+) -> str:
+    "Return a difference in points with its interval: '+1.9 [-0.4, +4.2]'; a dash if there is none."
+    return '–' if x != x else f'{100*x:+.1f} [{100*lo:+.1f}, {100*hi:+.1f}]'
+
+def p_text(
+    p: float,      # a p-value
+) -> str:
+    "Return a p-value in words, to three digits."
+    return 'p < 0.001' if p < .001 else f'p = {p:.3f}'

@@ -4,13 +4,13 @@
 
 # %% ../nbs/46_pingpong_collection.ipynb #87791736
 from __future__ import annotations
-import csv, hashlib, io, itertools, json, re, string, unicodedata
+import csv, io, itertools, json, re, string, unicodedata
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from pathlib import Path
-from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 from .items import DataError, read_rows, write_atomic, write_jsonl
 

@@ -6,15 +6,15 @@
 from __future__ import annotations
 import hashlib, json, math, re
 from collections import Counter
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+from typing import Callable, Iterable, NamedTuple, Sequence
 import numpy as np
 from . import metrics, plots, significance
 from .answers import _objects, read_option, without_thought
 from .classical import ngram_pipeline
 from .embedding import embed, search_logreg, softmax
-from .items import DataError, Dataset, MissingPackage, Question, data_dir, outputs_dir, read_rows, reference, sha256, write_jsonl
+from .items import DataError, MissingPackage, Question, data_dir, outputs_dir, read_rows, reference, sha256, write_jsonl
 from .metrics import number, percent
 from .pingpong import COMBINATIONS, FOLDER, TASKS, TOPIC, load, load_dialogues, token_counts
 from .pingpong_collection import KINDS, LETTERS, UNANSWERABLE, Dialogue, dialogue_text, turn_text
@@ -1114,7 +1114,7 @@ def published_summaries(
 ) -> list[dict]:
     "Return the paper's measures of summaries in a combination."
     table = next(v for k, v in reference('pingpong_paper').items() if k.endswith(f'summaries_{by}') and v['combination'] == COMBINATIONS[combination].name)
-    names, out, seen = {'rougeL': None}, [], Counter()
+    out, seen = [], Counter()
     for r in table['rows']:
         seen[r['model']] += 1
         how = f'{r["shots"]} shots' if by == 'shots' else f'row {seen[r["model"]]}'

@@ -4,7 +4,7 @@
 
 # %% ../nbs/03_predictions.ipynb #cddd9b0f
 from __future__ import annotations
-import gzip, json, math, zlib
+import gzip, json, zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Iterator, Sequence
@@ -14,8 +14,8 @@ from .items import DataError, Dataset, Question, load, outputs_dir, parse_rows, 
 
 # %% auto #0
 __all__ = ['SCHEMA', 'CANONICAL', 'LARGE', 'Header', 'header_for', 'tolerance', 'read_probabilities', 'Predictions', 'same_items',
-           'item_line', 'write_predictions', 'find_predictions', 'read_lines', 'read_header', 'read_predictions',
-           'predictions_path', 'frozen']
+           'need_same_items', 'item_line', 'write_predictions', 'find_predictions', 'read_lines', 'read_header',
+           'read_predictions', 'predictions_path', 'frozen']
 
 # %% ../nbs/03_predictions.ipynb #c3094321
 SCHEMA = 1
@@ -136,6 +136,14 @@ def same_items(
 ) -> bool:
     "Return whether two predictions are of the same items of the same data, so that they can be compared item by item."
     return a.data.sha256 == b.data.sha256 and list(a.ids) == list(b.ids)
+
+def need_same_items(
+    a: Predictions,
+    b: Predictions,
+    what: str|None = None,    # that needs them, for the message: 'a paired test', …
+) -> None:
+    "Raise DataError unless two systems' predictions are of the same items of the same data."
+    if not same_items(a, b): raise DataError(f'{a.system} and {b.system} were not run on the same items' + (f'; {what} needs the same data' if what else ''))
 
 # %% ../nbs/03_predictions.ipynb #7a577f60
 LARGE = 1_000_000  # bytes

@@ -15,10 +15,10 @@ import numpy as np
 from . import romcom, significance
 from .answers import read_array, read_option, without_thought
 from .audit import cohens_kappa
-from .classical import RECIPE as NGRAMS, ngram_pipeline
+from .classical import RECIPE as NGRAMS, Tfidf, ngram_pipeline
 from .codemixed import core
 from .embedding import embed
-from .items import DEPARTMENT, DataError, Dataset, MissingPackage, Question, data_dir, outputs_dir, read_rows, sha256, write_jsonl
+from .items import DataError, Dataset, MissingPackage, Question, data_dir, outputs_dir, read_rows, sha256, write_jsonl
 from .metrics import wilson
 from .predictions import CANONICAL, Predictions
 from .responses import Failure, Generator, Prompt, Responses, read_responses, respond
@@ -1099,7 +1099,7 @@ def within_slope(
     drawn = (w @ xy)/np.where(w @ xx > 1e-12, w @ xx, np.nan)/10
     return Estimate(float(xy.sum()/xx.sum()/10), *map(float, np.nanquantile(drawn, [.025, .975])))
 
-class MixedNgrams:
+class MixedNgrams(Tfidf):
     "The n-gram classifier of the routing task, fitted to English rows and to what a word list makes of them."
     def __init__(self):
         self.card = Card('tfidf-romcom-routing', 'TF-IDF + LR, base rows and word-list mixes', 'ref', 'Word 1-2-grams and character 2-5-grams, logistic regression (C = 10), on the English base rows and their mixes by word list in Hindi, Bengali, Gujarati and Tamil.', EXPOSURE['train_free'],
@@ -1112,15 +1112,6 @@ class MixedNgrams:
         d, lists = training_set('train_free').department(), [read_lexicon(language=c) for c in LANGUAGES]
         mixed = [mix(t, entries, l)[0] for entries in lists for l in LEVELS for t in d.states]
         return ngram_pipeline(NGRAMS).fit([*d.states, *mixed], np.tile(d.field('gold').astype(str), 1 + len(lists)*len(LEVELS)))
-
-    def predict(self,
-        states: Sequence[str],
-        question: Question,
-    ) -> np.ndarray:
-        "Return the classifier's probabilities; the department question only."
-        if question != DEPARTMENT: raise UnsupportedQuestion('fitted to the department question')
-        order = list(self.pipeline[-1].classes_)
-        return self.pipeline.predict_proba(list(states))[:, [order.index(o) for o in question.options]]
 
 HEADS['tfidf-romcom-routing'] = ()
 

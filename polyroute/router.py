@@ -4,9 +4,8 @@
 
 # %% ../nbs/35_router.ipynb #4186c66c
 from __future__ import annotations
-import json, re, unicodedata
+import re, unicodedata
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
@@ -17,7 +16,7 @@ from .languages import encoder_pairs
 from .leaderboard import Comparison, compare_all
 from .leakage import read_xsid
 from .metrics import percent
-from .predictions import Predictions, frozen, same_items
+from .predictions import Predictions, need_same_items
 from .significance import Estimate
 from .systems import cards, declared, read_card, writable_outputs
 from .tracks import RUNS
@@ -271,7 +270,7 @@ def compose(
     name: str,                      # of the routed system
 ) -> Predictions:
     "Return the predictions of a routed system: each item's from the system that it was sent to."
-    if not same_items(english, multilingual): raise DataError(f'{english.system} and {multilingual.system} were not run on the same items; routing needs the same data')
+    need_same_items(english, multilingual, 'routing')
     sent = np.asarray(to_multilingual, dtype=bool)
     if sent.shape != (len(multilingual),): raise DataError(f'{len(multilingual)} items need {len(multilingual)} decisions, not an array of shape {sent.shape}')
     header = replace(multilingual.header, system=name, version='', seed=None, labels_only=english.header.labels_only or multilingual.header.labels_only)
@@ -398,9 +397,7 @@ def points(
 ) -> str:
     "Return a difference in points with its interval and Holm-corrected p; a dash for none."
     if c is None: return '–'
-    return f'{100*c.difference.value:+.1f} [{100*c.difference.lo:+.1f}, {100*c.difference.hi:+.1f}], {_p(c)}'
-
-def _p(c): return 'p < 0.001' if c.p_holm < .001 else f'p = {c.p_holm:.3f}'
+    return f'{metrics.points(*c.difference)}, {metrics.p_text(c.p_holm)}'
 
 def regret_row(
     split: str,
@@ -578,7 +575,7 @@ def regret_text(
     d = c.difference
     if c.wins_first == c.wins_second == 0: return f'{r.name} answers like the multilingual system alone on all {r.items} texts'
     how = 'not separated' if c.verdict == 'not separated' else 'separated'
-    return f'{r.name} is {abs(100*d.value):.1f} points {"ahead of" if d.value > 0 else "behind" if d.value < 0 else "from"} the multilingual system alone ([{100*d.lo:+.1f}, {100*d.hi:+.1f}], {_p(c)}, {how})'
+    return f'{r.name} is {abs(100*d.value):.1f} points {"ahead of" if d.value > 0 else "behind" if d.value < 0 else "from"} the multilingual system alone ([{100*d.lo:+.1f}, {100*d.hi:+.1f}], {metrics.p_text(c.p_holm)}, {how})'
 
 def traffic_text(
     elsewhere: np.ndarray,    # as for `traffic`

@@ -12,12 +12,12 @@ from statistics import NormalDist
 from typing import Callable, NamedTuple
 import numpy as np
 from . import items, metrics, significance
-from .items import LANGUAGES, SPLITS, VARIETIES, DataError, Dataset, data_dir, outputs_dir, read_items, write_atomic
+from .items import LANGUAGES, SPLITS, VARIETIES, DataError, Dataset, data_dir, read_items, write_atomic
 from .leaderboard import SPLIT_NAMES, Board, data_note, read_board, resolution_text, to_json
 from .plots import system_colour
 from .predictions import CANONICAL, Predictions, frozen, predictions_path, read_header
 from .significance import ALPHA
-from .systems import TRACKS, cards, read_latency
+from .systems import TRACKS, cards, declared, read_latency, why_absent
 
 # %% auto #0
 __all__ = ['SUITES', 'NONE', 'MOST', 'KEYS', 'SHOWN', 'SOFT', 'Suite', 'in_folder', 'split_names', 'suite_board', 'pack',
@@ -86,9 +86,9 @@ def suite_board(
     if suite == 'polyroute' and data.soft is None: return read_board(name, root)
     found, absent = [], {}
     for c in cards(root):
-        try: p = frozen(c.slug, name, root, data, seed=c.declared_seed, suite=_folder(suite))
+        try: p = declared(c, name, root, data, suite=_folder(suite))
         except DataError as e: absent[c.slug] = 'unavailable: made on other data' if 'other data' in str(e) else 'unavailable'; continue
-        if p is None: absent[c.slug] = _why(c, suite, name, root)
+        if p is None: absent[c.slug] = why_absent(c, name, root, suite=_folder(suite))
         else: found.append((c, p))
     found.sort(key=lambda cp: (_order(cp[1]), cp[0].slug))
     return Board(name, data, [c for c, _ in found], [p for _, p in found], absent)
@@ -97,13 +97,6 @@ def _order(p):
     "Best first: most right, or lowest log score; labels without probabilities last."
     if p.data.soft is None: return -int(p.hit.sum())
     return float('inf') if p.header.labels_only else float(item_losses(p).mean())
-
-def _why(card, suite, name, root):
-    path = Path(root or outputs_dir())/'systems'/card.slug/'runs.json'
-    runs = json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
-    key = '/'.join(x for x in (f'seed-{card.declared_seed}' if card.seeds else '', _folder(suite), name) if x)
-    last = (runs.get(key) or [{}])[-1]
-    return f"n/a: {last['unsupported']}" if 'unsupported' in last else 'not run'
 
 # %% ../nbs/53_site.ipynb #84d163b4
 def pack(

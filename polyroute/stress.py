@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, Iterable, NamedTuple, Sequence
 import numpy as np
 from . import metrics
-from .items import DataError, Dataset, MissingPackage, Question, data_dir, load, outputs_dir, read_rows, shipped_data
+from .items import DataError, Dataset, MissingPackage, Question, data_dir, load, read_rows, shipped_data
 from .leaderboard import Comparison, compare_all
 from .metrics import percent
 from .predictions import CANONICAL, Predictions, frozen, same_items

@@ -5,10 +5,10 @@
 # %% ../nbs/10_systems.ipynb #280c5a98
 from __future__ import annotations
 import hashlib, itertools, json, os, platform, re, time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Protocol, Sequence, runtime_checkable
+from typing import Callable, NamedTuple, Protocol, Sequence, runtime_checkable
 import numpy as np
 from .items import TRAINING, DataError, Dataset, Question, data_dir, load, outputs_dir, sha256, write_atomic
 from .runs import is_logged, locked, log_run, read_runs, run_key, writable_outputs

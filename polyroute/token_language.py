@@ -777,7 +777,7 @@ def propagate(
     raw, rng, drawn = {n: np.array([f(t) for t in tags], dtype=float) for n, f in measures.items()}, np.random.default_rng(seed), defaultdict(list)
     shown = [np.array([code[t[i]] for i in at], dtype=int) for t, at in zip(tags, where)]
     unit = np.unique(np.arange(len(texts)) if clusters is None else np.asarray(clusters).astype(str), return_inverse=True)[1] if len(texts) else np.zeros(0, dtype=int)
-    l, units = len(e.labels), unit.max(initial=-1) + 1
+    units = unit.max(initial=-1) + 1
     codes, there = np.zeros((len(texts), max(1, *map(len, shown), 1)), dtype=int), np.zeros((len(texts), max(1, *map(len, shown), 1)), dtype=bool)
     for k, s in enumerate(shown): codes[k, :len(s)], there[k, :len(s)] = s, True
     for _ in range(n_draws):

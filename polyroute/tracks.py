@@ -14,7 +14,7 @@ from .augmentation import english_texts, option_view, text_view
 from .biencoder import BiEncoderSystem, asked, fresh, read_biencoder, write_biencoder
 from .embedding import fit_temperature, option_texts
 from .encoders import ENCODERS, about, accept_masks, cache_dir, checkpoint, freeze_lower, write_checkpoint
-from .items import SPLITS, DataError, Dataset, Item, Question, outputs_dir, write_atomic
+from .items import SPLITS, DataError, Dataset, Item, outputs_dir, write_atomic
 from .laya import Laya, RoutedLaya, fast_bf16
 from .systems import EXPOSURE, Card, evaluate, hardware, training_set, writable_outputs
 

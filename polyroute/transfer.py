@@ -198,7 +198,7 @@ def sentence(
 ) -> str:
     "Return a comparison in words, with its interval and p-value."
     where = f'{c.items} items of {asked.split}' + (' in the four withheld languages' if asked.withheld else '')
-    d, p = c.difference, 'p < 0.001' if c.p_holm < .001 else f'p = {c.p_holm:.3f}'
+    d, p = c.difference, metrics.p_text(c.p_holm)
     verdict = 'not separated' if c.verdict == 'not separated' else 'separated'
     return f'{asked.first} against {asked.second} on {where}: {100*d.value:+.1f} points [{100*d.lo:+.1f}, {100*d.hi:+.1f}], {p} (Holm), {verdict}.'
 

@@ -438,6 +438,7 @@ def test_explorer_filters(live):
     tab.fill('#wrong', str(len(b.cards)//2))
     assert tab.text_content('#found').split()[0] == str(int(((~b.hit).sum(1) >= len(b.cards)//2).sum()))
     tab.click('article >> nth=0 >> summary')
+    tab.wait_for_selector('article:first-child tr[data-slug]')     # filled when the browser reports it open
     rows = tab.evaluate("Object.fromEntries([...document.querySelectorAll('article:first-child tr[data-slug]')].map(r => [r.dataset.slug, r.lastChild.textContent]))")
     i = int(np.flatnonzero((~b.hit).sum(1) >= len(b.cards)//2)[0])
     assert rows == {c.slug: '✓ right' if b.hit[i, j] else '✗ wrong' for j, c in enumerate(b.cards)}

@@ -88,8 +88,9 @@ def usage(
 ) -> str: # Markdown
     "Return the documentation of a command: what `--help` prints."
     import click
-    called = ' '.join(path)
-    return section(called, command.callback, command.get_help(click.Context(command, info_name=called, max_content_width=76, terminal_width=76)), 'text')
+    from polyroute.commands import main
+    called = ' '.join(path)     # click keeps the help option that it makes first, so it is made as the command line makes it
+    return section(called, command.callback, command.get_help(click.Context(command, info_name=called, **main.context_settings, max_content_width=76, terminal_width=76)), 'text')
 
 def record(
     made: type, # a dataclass or a named tuple
