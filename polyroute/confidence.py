@@ -20,12 +20,12 @@ from .systems import CHUNK, Card, System, check_output, get, read_card, training
 # %% auto #0
 __all__ = ['TOLD_APART', 'CALIBRATION', 'FOLDS', 'REFIT', 'TEMPERATURES', 'ROWS', 'EVERYTHING', 'ece_interval',
            'ConfidenceScores', 'confidence_scores', 'interval_text', 'confidence_row', 'Bin', 'reliability_bins',
-           'best_of_families', 'calibration_p', 'GroupCalibration', 'calibration_by', 'calibration_warning',
-           'group_name', 'seen_texts', 'held_out_predictions', 'held_out_path', 'read_held_out',
-           'trained_or_registered', 'freeze_held_out', 'same_accuracy_p', 'log_probabilities', 'temperature_losses',
-           'best_temperature', 'Temperatures', 'fit_temperatures', 'rescale', 'Gain', 'temperature_gain',
-           'gain_sentence', 'RowsPoint', 'RowsCurve', 'rows_curve', 'rows_needed', 'Certified', 'certified_threshold',
-           'conformal_threshold', 'least_rows', 'Answered', 'answered', 'promise_sentence']
+           'confident', 'calibration_p', 'GroupCalibration', 'calibration_by', 'calibration_warning', 'group_name',
+           'seen_texts', 'held_out_predictions', 'held_out_path', 'read_held_out', 'trained_or_registered',
+           'freeze_held_out', 'same_accuracy_p', 'log_probabilities', 'temperature_losses', 'best_temperature',
+           'Temperatures', 'fit_temperatures', 'rescale', 'Gain', 'temperature_gain', 'gain_sentence', 'RowsPoint',
+           'RowsCurve', 'rows_curve', 'rows_needed', 'Certified', 'certified_threshold', 'conformal_threshold',
+           'least_rows', 'Answered', 'answered', 'promise_sentence']
 
 # %% ../nbs/37_confidence.ipynb #173ba771
 def ece_interval(
@@ -104,15 +104,11 @@ def reliability_bins(
     r = metrics.reliability(p.conf, p.hit, bins)
     return [Bin(float(c), Estimate(float(a), *metrics.wilson(round(a*n), n)), int(n)) for c, a, n in zip(r['confidence'], r['accuracy'], r['count']) if n]
 
-def best_of_families(
+def confident(
     board: Board,
-    among=None,                # slugs to choose from; all that give probabilities if left out
 ) -> list[str]:                # slugs, most accurate first
-    "Return the most accurate system of each family (the slug's first word), without those whose confidence is the same for every item."
-    out = {}
-    for p in board.predictions:
-        if not p.header.labels_only and np.ptp(p.conf) > 0 and (among is None or p.system in among): out.setdefault(p.system.split('-')[0], p.system)
-    return list(out.values())
+    "Return the systems that give probabilities, without those whose confidence is the same for every item."
+    return [p.system for p in board.predictions if not p.header.labels_only and np.ptp(p.conf) > 0]
 
 # %% ../nbs/37_confidence.ipynb #6454af4a
 def calibration_p(

@@ -15,22 +15,23 @@ from . import metrics, plots, significance
 from .audit import Labeller, cohens_kappa, disputed
 from .card import TAGS
 from .items import DEPARTMENT, LANGUAGES, VARIETIES, DataError, Dataset, Item, data_dir, sha256
-from .leaderboard import SPLIT_NAMES, Board
+from .leaderboard import SPLIT_NAMES, Board, above_chance
 from .metrics import percent
+from .plots import best_of_families, family
 from .predictions import Predictions, need_same_items
 from .significance import Estimate
 from .systems import TRAINING_SETS, Card, training_set
 
 # %% auto #0
-__all__ = ['RESIDUAL', 'CONFIDENT', 'COUNTERPARTS', 'SHADES', 'FONTS', 'ITEM_STYLE', 'EXTRA', 'residual_option',
+__all__ = ['RESIDUAL', 'CONFIDENT', 'TAXONOMY_COLUMNS', 'SHADES', 'FONTS', 'ITEM_STYLE', 'EXTRA', 'residual_option',
            'residual_positions', 'labelled', 'in_dispute', 'error_classes', 'even_share', 'binomial_p', 'Taxonomy',
-           'taxonomy', 'class_name', 'taxonomy_table', 'commonest_share', 'above_chance', 'family', 'best_of_families',
-           'taxonomy_figure', 'confusions', 'confusion_figure', 'intersection_law', 'Together', 'law_test', 'together',
-           'strata', 'solved_by', 'expected_solved_by', 'difficulty_figure', 'Message', 'shorten', 'message',
-           'items_html', 'items_text', 'language_name', 'reading', 'hardest', 'trained_on', 'untuned', 'position',
-           'Mistake', 'mistakes', 'residual_errors', 'places', 'Concentration', 'concentration', 'Mending',
-           'confidently_wrong', 'mending', 'mending_table', 'Overlap', 'consistency', 'overlaps', 'sibling_pairs',
-           'overlap_figure', 'SecondReader', 'second_reader']
+           'taxonomy', 'class_name', 'taxonomy_table', 'best_above_chance', 'taxonomy_figure', 'confusions',
+           'confusion_figure', 'intersection_law', 'Together', 'law_test', 'together', 'strata', 'solved_by',
+           'expected_solved_by', 'difficulty_figure', 'Message', 'shorten', 'message', 'items_html', 'items_text',
+           'language_name', 'reading', 'hardest', 'trained_on', 'untuned', 'position', 'Mistake', 'mistakes',
+           'residual_errors', 'places', 'Concentration', 'concentration', 'Mending', 'confidently_wrong', 'mending',
+           'mending_table', 'Overlap', 'consistency', 'overlaps', 'sibling_pairs', 'overlap_figure', 'SecondReader',
+           'second_reader']
 
 # %% ../nbs/38_errors.ipynb #367e47d3
 RESIDUAL = {DEPARTMENT: 'other'}   # question -> its option for everything else; an item's `meta.residual` goes before
@@ -162,34 +163,14 @@ def taxonomy_table(
     return out
 
 # %% ../nbs/38_errors.ipynb #cf13f566
-def commonest_share(
-    data: Dataset,
-) -> float:           # in [0, 1]; nan with no items
-    "Return the accuracy of giving the commonest gold answer of each question."
-    top = sum(np.bincount(data.gold[ix]).max() for _, ix in data.by_question())
-    return top/len(data) if len(data) else float('nan')
-
-def above_chance(
-    b: Board,
-) -> list[int]:       # positions, best first
-    "Return the systems whose Wilson interval lies above the commonest answer's accuracy."
-    floor = commonest_share(b.data)
-    return [j for j in range(len(b.cards)) if metrics.wilson(int(b.hit[:, j].sum()), len(b.data))[0] > floor]
-
-def family(slug: str) -> str:
-    "Return a system's family, by which it is coloured too."
-    return slug.split('-')[0]
-
-def best_of_families(
+def best_above_chance(
     b: Board,
 ) -> list[int]:       # positions, best first
     "Return the best system of each family, of those above chance."
-    first = {}
-    for j in above_chance(b): first.setdefault(family(b.slugs[j]), j)
-    return list(first.values())
+    return [b.slugs.index(s) for s in best_of_families([b.slugs[j] for j in above_chance(b)])]
 
 # %% ../nbs/38_errors.ipynb #4c5d5f37
-COUNTERPARTS = {'english-typed': 'typed_decisions', 'multilingual-typed': 'ml_shipped', 'english-base': 'root_ft', 'multilingual-base': 'ml_no_native', 'multilingual-native': 'ml_all'}   # system -> the paper's, by encoder and rows
+TAXONOMY_COLUMNS = {'english-typed': 'typed_decisions', 'multilingual-typed': 'ml_shipped', 'english-base': 'root_ft', 'multilingual-base': 'ml_no_native', 'multilingual-native': 'ml_all'}   # system -> the paper's, by encoder and rows
 
 # %% ../nbs/38_errors.ipynb #da7b45fc
 SHADES = {'named': ('#b8b8b8', None), 'residual': ('#4d4d4d', None), 'disputed': ('#ffffff', '////')}   # greys: colours belong to systems
@@ -538,7 +519,7 @@ def mistakes(
     labeller: Labeller|None = None,
 ) -> list[Mistake]:                     # the most confident first, ties by id
     "Return every error of a system with its class and with who gets it right."
-    p, kinds, use = b.predictions[at], error_classes(b.predictions[at], labeller), [j for j in best_of_families(b) if j != at]
+    p, kinds, use = b.predictions[at], error_classes(b.predictions[at], labeller), [j for j in best_above_chance(b) if j != at]
     said, out = metrics.decide(p.probs), []
     for n in metrics.by_confidence(p.conf, p.ids):
         if not kinds[n]: continue
@@ -630,7 +611,7 @@ def mending_table(
     threshold: float = CONFIDENT,
 ) -> list[dict]:      # texts; the best system of each family that has confident errors
     "Return how many of each system's confident errors the other families' best systems get right."
-    use, out = best_of_families(b), []
+    use, out = best_above_chance(b), []
     for j in use:
         wrong, others = confidently_wrong(b.predictions[j], threshold), [k for k in use if k != j]
         mended = lambda which: '–' if wrong is None or not wrong.any() or not which else f'{int((wrong & b.hit[:, which].any(axis=1)).sum())} of {int(wrong.sum())}'
@@ -668,7 +649,7 @@ def overlaps(
     pairs: Sequence[tuple[int, int]]|None = None,   # positions; the best of each family against each other if left out
 ) -> list[Overlap]:
     "Return the shared errors of pairs of systems, tested against independence within language and answer."
-    pairs, groups = list(combinations(best_of_families(b), 2)) if pairs is None else pairs, strata(b.data)
+    pairs, groups = list(combinations(best_above_chance(b), 2)) if pairs is None else pairs, strata(b.data)
     wrong = lambda i, j: ~b.hit[:, [i, j]]
     inside = [together(wrong(i, j), groups) for i, j in pairs]
     return [Overlap(b.slugs[i], b.slugs[j], family(b.slugs[i]) == family(b.slugs[j]), tuple(wrong(i, j).sum(axis=0).tolist()), together(wrong(i, j)), w, consistency(b.hit[:, i], b.hit[:, j], clusters=b.data.clusters), float(q))
@@ -689,11 +670,11 @@ def overlap_figure(
     "Draw which share of one system's errors another one makes too, for the best of each family, one panel per split."
     import matplotlib.pyplot as plt
     across = min(2, len(boards))
-    down, k = -(-len(boards)//across), max([len(best_of_families(b)) for b in boards.values()] + [1])
+    down, k = -(-len(boards)//across), max([len(best_above_chance(b)) for b in boards.values()] + [1])
     fig, axes = plt.subplots(down, across, figsize=(6.4, down*(1.3 + .3*k)), squeeze=False)
     for ax in axes.flat[len(boards):]: ax.set_visible(False)
     for ax, (s, b) in zip(axes.flat, boards.items()):
-        use = best_of_families(b)
+        use = best_above_chance(b)
         wrong = ~b.hit[:, use]
         shared, own = (wrong.T.astype(float) @ wrong), wrong.sum(axis=0).astype(float)
         share = np.divide(shared, own[:, None], out=np.full(shared.shape, np.nan), where=own[:, None] > 0)

@@ -12,7 +12,7 @@ from typing import Callable, Iterable, NamedTuple, Sequence
 import numpy as np
 from . import audit, card, confidence, errors, languages, metrics, router, significance, stress
 from .items import LANGUAGES, WITHHELD, DataError, data_dir, reference
-from .leaderboard import NAN, SPLIT_NAMES, Board, Comparison, compare_all, read_board, resolution
+from .leaderboard import NAN, SPLIT_NAMES, Board, Comparison, above_chance, compare_all, read_board, resolution
 from .predictions import Predictions
 from .significance import ALPHA, NOTHING, Estimate
 from .systems import read_card
@@ -145,7 +145,7 @@ class Results:
     def leaders(self) -> list[str]:
         "Return the systems of the leading tier of the native board, best first: those better than the commonest answer that are not separated from the best."
         b = self.board()
-        return [b.slugs[i] for i in languages.able(b) if b.tiers[i] == 1]
+        return [b.slugs[i] for i in above_chance(b) if b.tiers[i] == 1]
 
 def on(
     b: Board,
@@ -498,7 +498,7 @@ def _recertify(r):
 def _second_opinion(r):
     out = []
     for b in map(r.board, ('ml_test', 'mix_test', 'ml_hard')):
-        best = [j for j in errors.best_of_families(b)]
+        best = [j for j in errors.best_above_chance(b)]
         for j in best[1:]:
             x = errors.second_reader(b.predictions[best[0]], b.predictions[j])
             if x.by_confidence is not None and x.errors and x.flagged: out.append(Check(f'{b.cards[j].name} beside {b.cards[best[0]].name}, {SPLIT_NAMES.get(b.split, b.split).lower()}', Estimate((x.caught - x.by_confidence)/x.errors, NAN, NAN), x.p, x.items, len(set(b.data.clusters))))

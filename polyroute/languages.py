@@ -11,14 +11,15 @@ from typing import NamedTuple, Sequence
 import numpy as np
 from . import metrics, significance
 from .items import LANGUAGES, VARIETIES, DataError, Dataset, load, outputs_dir, write_jsonl
-from .leaderboard import NAN, Board, Comparison, compare_all
+from .leaderboard import NAN, Board, Comparison, above_chance, compare_all
+from .plots import family
 from .predictions import Predictions
 from .significance import ALPHA
 from .systems import Card, writable_outputs
 
 # %% auto #0
-__all__ = ['EMPTY', 'NAMES', 'COUNTERPARTS', 'TOKENS', 'Cell', 'cells', 'representatives', 'able', 'cell_table', 'system_table',
-           'p_text', 'Weakness', 'equal_groups', 'weakest', 'weakness_row', 'smallest_gap', 'warning', 'encoder_pairs',
+__all__ = ['EMPTY', 'NAMES', 'COUNTERPARTS', 'TOKENS', 'Cell', 'cells', 'representatives', 'cell_table', 'system_table', 'p_text',
+           'Weakness', 'equal_groups', 'weakest', 'weakness_row', 'smallest_gap', 'warning', 'encoder_pairs',
            'stand_ins', 'gains', 'beside', 'count_tokens', 'write_tokens', 'Tokens', 'read_tokens', 'Fertility',
            'fertility', 'Association', 'association', 'encoder_of']
 
@@ -57,18 +58,11 @@ def representatives(
     b: Board,
 ) -> list[int]:       # positions on the board, best first
     "Return of each family of systems the most accurate and the least trained."
-    out, family = set(), lambda i: b.slugs[i].split('-')[0]
-    for f in dict.fromkeys(map(family, range(len(b.cards)))):
-        member = [i for i in range(len(b.cards)) if family(i) == f]
+    out = set()
+    for f in dict.fromkeys(map(family, b.slugs)):
+        member = [i for i, s in enumerate(b.slugs) if family(s) == f]
         out |= {member[0], min(member, key=lambda i: (b.cards[i].training_rows, i))}
     return sorted(out)
-
-def able(
-    b: Board,
-) -> list[int]:       # positions on the board, best first
-    "Return the systems whose interval lies above the share of the commonest answer: the others' errors are a matter of the gold answers alone."
-    chance = max((int((b.data.gold == o).sum()) for o in set(b.data.gold)), default=0)/max(len(b.data), 1)
-    return [i for i, k in enumerate(b.hit.sum(axis=0)) if metrics.wilson(int(k), len(b.data))[0] > chance]
 
 def cell_table(
     predictions: Sequence[Predictions],

@@ -18,9 +18,10 @@ from .significance import ALPHA, Estimate
 from .systems import TRACKS, Card, cards, declared, read_latency, was_run, why_absent
 
 # %% auto #0
-__all__ = ['NAN', 'SPLIT_NAMES', 'NOTE', 'PAGE', 'scores', 'Board', 'read_board', 'Resolution', 'resolution', 'main_table',
-           'view_table', 'system_table', 'resolution_text', 'render', 'read_boards', 'report', 'to_json', 'data_note',
-           'Comparison', 'compare', 'compare_all', 'comparison_row', 'read_results', 'results_table']
+__all__ = ['NAN', 'SPLIT_NAMES', 'NOTE', 'PAGE', 'scores', 'Board', 'read_board', 'commonest_share', 'above_chance', 'Resolution',
+           'resolution', 'main_table', 'view_table', 'system_table', 'resolution_text', 'render', 'read_boards',
+           'report', 'to_json', 'data_note', 'Comparison', 'compare', 'compare_all', 'comparison_row', 'read_results',
+           'results_table']
 
 # %% ../nbs/31_leaderboard.ipynb #47e0fb09
 NAN = float('nan')
@@ -127,6 +128,20 @@ def read_board(
         if len(all_seeds) > 1: spread[c.slug] = metrics.seed_spread(np.array([q.hit for q in all_seeds]).T)
     found.sort(key=lambda cp: (-int(cp[1].hit.sum()), cp[0].slug))
     return Board(split, data, [c for c, _ in found], [p for _, p in found], absent, alpha, spread)
+
+def commonest_share(
+    data: Dataset,
+) -> float:           # in [0, 1]; nan with no items
+    "Return the accuracy of giving the commonest gold answer of each question."
+    top = sum(np.bincount(data.gold[ix]).max() for _, ix in data.by_question())
+    return top/len(data) if len(data) else float('nan')
+
+def above_chance(
+    b: Board,
+) -> list[int]:       # positions, best first
+    "Return the systems whose Wilson interval lies above the commonest answer's accuracy."
+    floor = commonest_share(b.data)
+    return [j for j in range(len(b.cards)) if metrics.wilson(int(b.hit[:, j].sum()), len(b.data))[0] > floor]
 
 # %% ../nbs/31_leaderboard.ipynb #b4e65a35
 class Resolution(NamedTuple):

@@ -7,18 +7,30 @@ from __future__ import annotations
 from typing import Sequence
 
 # %% auto #0
-__all__ = ['FAMILIES', 'MARKS', 'system_colour', 'system_marks', 'use_style', 'forest', 'heat']
+__all__ = ['FAMILIES', 'MARKS', 'family', 'best_of_families', 'system_colour', 'system_marks', 'use_style', 'forest', 'heat']
 
 # %% ../nbs/04_plots.ipynb #0b60597e
 FAMILIES = {'majority': ('#777777', 'X'), 'tfidf': ('#E69F00', 's'), 'e5': ('#0072B2', 'o'), 'sparrow': ('#CC79A7', '^'), 'english': ('#D55E00', 'D'), 'multilingual': ('#009E73', 'P'),
             'biencoder': ('#56B4E9', 'v'), 'router': ('#F0E442', '*'), 'llm': ('#000000', 'h')}
 MARKS = 'osD^vPXh*<>dp'
 
+def family(slug: str) -> str:
+    "Return a system's family, the first word of its slug."
+    return slug.split('-')[0]
+
+def best_of_families(
+    slugs: Sequence[str],     # best first
+) -> list[str]:               # best first
+    "Return the first system of each family, for figures that have no room for all."
+    first = {}
+    for s in slugs: first.setdefault(family(s), s)
+    return list(first.values())
+
 def system_colour(
     slug: str,
 ) -> str:         # '#rrggbb'
     "Return a system's colour: its family's, the same in all figures."
-    return FAMILIES.get(slug.split('-')[0], ('#444444', 'o'))[0]
+    return FAMILIES.get(family(slug), ('#444444', 'o'))[0]
 
 def system_marks(
     slugs: Sequence[str],
@@ -26,10 +38,10 @@ def system_marks(
     "Return a mark per system that differs within each family."
     seen, out = {}, {}
     for s in slugs:
-        family = s.split('-')[0]
-        n = seen.get(family, 0)
-        out[s] = FAMILIES.get(family, ('', 'o'))[1] if n == 0 else MARKS[(MARKS.find(FAMILIES.get(family, ('', 'o'))[1]) + n) % len(MARKS)]
-        seen[family] = n + 1
+        f = family(s)
+        n, first = seen.get(f, 0), FAMILIES.get(f, ('', 'o'))[1]
+        out[s] = first if n == 0 else MARKS[(MARKS.find(first) + n) % len(MARKS)]
+        seen[f] = n + 1
     return out
 
 # %% ../nbs/04_plots.ipynb #a7268fda

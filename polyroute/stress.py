@@ -23,9 +23,9 @@ from .systems import NOT_RUN, Card, System, UnsupportedQuestion, cards, declared
 __all__ = ['LEVELS', 'CONDITIONS', 'PLAN', 'View', 'Condition', 'cycled', 'orders', 'renamed', 'rotated', 'letters', 'numbers',
            'opaque', 'names_only', 'descriptions_only', 'schemas_path', 'translated', 'graphemes', 'Keyboard',
            'keyboard', 'noise', 'truncated', 'conditions_for', 'Asked', 'show', 'Stressed', 'header_fields', 'run',
-           'named', 'find_system', 'Flips', 'flips', 'follows_name', 'Stress', 'read_stress', 'names_table',
-           'representatives', 'informed', 'Effect', 'effects', 'effects_table', 'label_sample', 'label_check',
-           'changed_share', 'order_sentence', 'names_sentence', 'effects_sentence']
+           'named', 'find_system', 'Flips', 'flips', 'follows_name', 'Stress', 'read_stress', 'names_table', 'informed',
+           'Effect', 'effects', 'effects_table', 'label_sample', 'label_check', 'changed_share', 'order_sentence',
+           'names_sentence', 'effects_sentence']
 
 # %% ../nbs/36_stress.ipynb #b7b4cf7c
 class View(NamedTuple):
@@ -527,16 +527,6 @@ def names_table(
     return out
 
 # %% ../nbs/36_stress.ipynb #7f61d690
-def representatives(
-    s: Stress,
-    slugs: Iterable[str]|None = None,    # to choose from; all if left out
-) -> list[str]:
-    "Return the system with the best canonical accuracy of each family (the first part of the slug), best first."
-    out = {}
-    for c in s.cards:
-        if slugs is None or c.slug in slugs: out.setdefault(c.slug.split('-')[0], c.slug)
-    return list(out.values())
-
 def informed(
     s: Stress,
     slugs: Iterable[str]|None = None,    # to choose from; those that read options if left out

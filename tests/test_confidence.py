@@ -257,11 +257,11 @@ def test_same_accuracy_is_fishers():
     assert c.same_accuracy_p(a, b) == pytest.approx(stats.fisher_exact([[30, 10], [25, 25]])[1]) and c.same_accuracy_p(a, a) == pytest.approx(1)
 
 
-def test_the_best_of_each_family_has_a_confidence():
+def test_who_has_a_confidence():
     p = [made(probs, [0, 1, 2]*2, **kw) for probs, kw in ((simulated(6).probs, {}), (simulated(6, seed=1).probs, {}), (simulated(6).probs, {}), (np.tile([.4, .3, .3], (6, 1)), {}), (np.eye(3)[[0, 1, 2]*2], dict(labels_only=True)))]
     for q, slug in zip(p, ('a-one', 'b-one', 'a-two', 'flat', 'labels')): q.header = replace(q.header, system=slug)
     board = type('B', (), dict(predictions=p))
-    assert c.best_of_families(board) == ['a-one', 'b-one'] and c.best_of_families(board, {'a-two', 'b-one', 'labels'}) == ['b-one', 'a-two']
+    assert c.confident(board) == ['a-one', 'b-one', 'a-two']
 
 
 # promises

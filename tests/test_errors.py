@@ -15,7 +15,7 @@ from wcwidth import iter_graphemes as graphemes
 from polyroute import cli, errors as e
 from polyroute.audit import Labeller
 from polyroute.items import DEPARTMENT, TWELVE, DataError, Dataset, Item, Question, load, write_jsonl
-from polyroute.leaderboard import read_board, read_boards, render, to_json
+from polyroute.leaderboard import above_chance, commonest_share, read_board, read_boards, render, to_json
 from polyroute.predictions import Header, Predictions, frozen, write_predictions
 from polyroute.systems import Card, cards, evaluate
 
@@ -309,23 +309,23 @@ def test_no_items(): assert e.items_html([]) == '<p>none</p>' and e.items_text([
 def test_chosen_systems(board_home):
     b = read_board('ml_test')
     floor = Counter(b.data.gold.tolist()).most_common(1)[0][1]/len(b.data)
-    assert e.commonest_share(b.data) == pytest.approx(floor)
+    assert commonest_share(b.data) == pytest.approx(floor)
     for slug, track in (('best-two', 'C'), ('constant', 'ref')):
         evaluate(Toy(slug, track, right_on(.9, 'x') if slug != 'constant' else lambda t, q: np.tile([.8, .1, .1], (len(t), 1))), load('ml_test'))
     b = read_board('ml_test')
-    above, chosen = [b.slugs[j] for j in e.above_chance(b)], [b.slugs[j] for j in e.best_of_families(b)]
+    above, chosen = [b.slugs[j] for j in above_chance(b)], [b.slugs[j] for j in e.best_above_chance(b)]
     assert 'constant' in b.slugs and 'constant' not in above and 'best-two' in above
     assert above == [s for s in b.slugs if s != 'constant' and (s != 'low' or 'low' in above)] and chosen == [s for s in above if s != 'best-two']
     assert e.sibling_pairs(b) == [(b.slugs.index('best'), b.slugs.index('best-two'))]
 
 def test_mistakes_and_hardest_against_the_predictions(board_home):
     b = read_board('ml_test')
-    p, use = b.predictions[2], e.above_chance(b)
+    p, use = b.predictions[2], above_chance(b)
     found = e.mistakes(b, 2)
     assert {m.id for m in found} == set(p.ids[~p.hit]) and [m.confidence for m in found] == sorted((p.conf[~p.hit]).tolist(), reverse=True)
     for m in found:
         assert m.said == DEPARTMENT.options[p.probs[m.at].argmax()] and m.gold == p.data[m.at].gold != m.said
-        assert set(m.right_for) == {b.slugs[j] for j in e.best_of_families(b) if j != 2 and b.hit[m.at, j]}
+        assert set(m.right_for) == {b.slugs[j] for j in e.best_above_chance(b) if j != 2 and b.hit[m.at, j]}
     hard = e.hardest(b, at_most=2)
     right = b.hit[:, use].sum(axis=1)
     assert len(hard) == (right <= 2).sum() and [int(r['Solved by'].split()[0]) for r in hard] == sorted(right[right <= 2].tolist())
@@ -361,7 +361,7 @@ def test_mending_counts(board_home):
     with pytest.raises(DataError, match='labels only'): e.mending(only(p), q)
     with pytest.raises(DataError, match='not run on the same items'): e.mending(p, q.select(np.arange(5)))
     rows = e.mending_table(b)
-    assert [r['Confident errors'] for r in rows] == [int(e.confidently_wrong(b.predictions[j]).sum()) for j in e.best_of_families(b)]
+    assert [r['Confident errors'] for r in rows] == [int(e.confidently_wrong(b.predictions[j]).sum()) for j in e.best_above_chance(b)]
 
 def test_second_reader_counts(board_home):
     b = read_board('ml_test')
@@ -379,7 +379,7 @@ def test_second_reader_counts(board_home):
 
 def test_untuned(board_home):
     b = read_board('ml_test')
-    assert [b.slugs[j] for j in e.untuned(b)] == [b.slugs[j] for j in e.above_chance(b)]      # toys are trained on nothing
+    assert [b.slugs[j] for j in e.untuned(b)] == [b.slugs[j] for j in above_chance(b)]      # toys are trained on nothing
     tuned = replace(b.cards[0], training='train')
     assert e.trained_on(tuned, b.data)                                                          # the rows are not there: nothing is vouched for
     assert e.trained_on(replace(b.cards[0], training='my own rows'), b.data)
@@ -426,7 +426,7 @@ def test_labels_only_and_constant_systems_go_through(home):
     assert e.residual_errors(b, at)[0]['Labels'] in DEPARTMENT.options        # a label without a confidence
     evaluate(Toy('constant', predict=lambda t, q: np.tile([.8, .1, .1], (len(t), 1))), data)
     alone = read_board('ml_test')
-    assert 'nan' not in everything(alone) and e.best_of_families(alone) == [] and e.hardest(alone) == [] and e.overlaps(alone) == []
+    assert 'nan' not in everything(alone) and e.best_above_chance(alone) == [] and e.hardest(alone) == [] and e.overlaps(alone) == []
 
 def test_no_systems_and_several_questions(home):
     assert everything(read_board('ml_test'))
@@ -438,7 +438,7 @@ def test_no_systems_and_several_questions(home):
     t, p = e.taxonomy(b.predictions[0]), b.predictions[0]
     said = [i.question.options[k] for i, k in zip(p.data, p.probs.argmax(axis=1))]
     assert t.residual == sum(not h and {'other', 'rest'} & {i.gold, s} != set() for i, s, h in zip(p.data, said, p.hit)) and t.residual + t.named == t.errors > 0
-    assert e.commonest_share(b.data) == pytest.approx(15/65)
+    assert commonest_share(b.data) == pytest.approx(15/65)
 
 def test_the_same_twice(board_home):
     a, b = (everything(read_board('ml_test'), figures=False) for _ in range(2))

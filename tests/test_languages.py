@@ -10,7 +10,7 @@ from conftest import Toy, even, few, right_on, run_command as run, toy_data, toy
 from polyroute import languages as lg
 from polyroute.items import DEPARTMENT, LANGUAGES, TWELVE, DataError, Item, Question, load, read_items, write_jsonl
 from polyroute.languages import EMPTY, Cell, association, cell_table, cells, encoder_pairs, equal_groups, gains, smallest_gap, warning, weakest, weakness_row
-from polyroute.leaderboard import read_board
+from polyroute.leaderboard import above_chance, read_board
 from polyroute.predictions import Header, Predictions, frozen
 from polyroute.significance import holm
 from polyroute.systems import Card, evaluate
@@ -62,7 +62,7 @@ def test_other_questions_go_through(home, question):
     w = weakest(board.predictions)
     assert w[0].cell.items == 7 and 'Holm' in warning(w[0]) and weakness_row('x', w[0])['Weakest'] == LANGUAGES[w[0].group].name
     assert sum(c.items for c in gains(*board.predictions[::-1]).values()) == 84
-    assert set(lg.able(board)) <= {0, 1} and lg.representatives(board) == [0, 1]
+    assert set(above_chance(board)) <= {0, 1} and lg.representatives(board) == [0, 1]
 
 def test_several_questions_in_one_file(home):
     "Accuracy has no need of one question for all."
@@ -164,7 +164,7 @@ def test_representatives_and_pairs_follow_their_rules(home):
     assert set(named) == {'multilingual-base', 'multilingual-typed', 'english-base', 'other-base', 'constant'}
     assert [(b.slugs[i], b.slugs[j]) for i, j in encoder_pairs(b)] == [('english-base', 'multilingual-base')]       # other epochs are another recipe, other rows too
     assert encoder_pairs(b.cards) == encoder_pairs(b) and encoder_pairs([]) == []
-    assert 'constant' not in [b.slugs[i] for i in lg.able(b)] and 'multilingual-base' in [b.slugs[i] for i in lg.able(b)]
+    assert 'constant' not in [b.slugs[i] for i in above_chance(b)] and 'multilingual-base' in [b.slugs[i] for i in above_chance(b)]
 
 
 # fertility

@@ -486,17 +486,16 @@ def test_an_old_versions_file_counts_as_not_run(stressed):
 
 def test_nobody_was_run(home):
     r = s.read_stress('ml_test')
-    assert r.cards == [] and s.names_table(r) == [] and s.representatives(r) == [] and s.effects(r, [], ['letters']) == []
+    assert r.cards == [] and s.names_table(r) == [] and s.effects(r, [], ['letters']) == []
 
 def test_without_gold_there_is_no_accuracy(home):
     write_jsonl(home/'data'/'soft.jsonl', [dict(id='a', state='x', questions={'department': DEPARTMENT.to_json()}, gold={'department': {'probabilities': dict(billing=.5, technical=.5, other=0)}})])
     with pytest.raises(DataError, match='without one gold answer'): s.read_stress('soft')
 
-def test_representatives_are_the_best_of_their_families(home):
+def test_the_informed_come_best_first(home):
     data = load('ml_test')
     both(home/'out', data, Toy('fam-low', 'A', right_on(.5, 'a')), Toy('fam-high', 'A', right_on(.9, 'b')), Toy('other-one', 'A', right_on(.7, 'c')), conditions=['letters'])
-    r = s.read_stress('ml_test')
-    assert s.representatives(r) == ['fam-high', 'other-one'] and s.representatives(r, ['fam-low']) == ['fam-low']
+    assert s.informed(s.read_stress('ml_test')) == ['fam-high', 'other-one', 'fam-low']
 
 def test_one_answer_to_everything_is_no_stability(home):
     both(home/'out', load('ml_test'), Toy('same', 'A', table(lambda t, o, d, i: 9 if o == 'billing' else 1)), conditions=['order-1', 'order-2'])

@@ -8,7 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent    # not resolved: the commands of this virtual environment
 COMPARED = ['nbs', 'polyroute', 'pyproject.toml']
-ENV = {**os.environ, 'HF_HUB_OFFLINE': '1'}    # a test never fetches a model
+WORKERS = str(min(os.cpu_count() or 1, 8))
+ENV = {**os.environ, 'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}    # a test never fetches a model; as many workers as cores, one thread each
 
 def tool(
     name: str, # a command installed beside this Python
@@ -60,8 +61,8 @@ def main():
     step('modules and notebooks are in step', in_sync)
     step('README.md is in step with nbs/index.ipynb', lambda: tool('python', 'tools/readme.py', '--check'))
     if '--static' in sys.argv[1:]: return
-    step('tests in the notebooks', lambda: tool('nbdev_test', '--n_workers', '2'))
+    step('tests in the notebooks', lambda: tool('nbdev_test', '--n_workers', WORKERS))
     print('== tests in tests/', flush=True)
-    tool('python', '-m', 'pytest', '-q', 'tests')
+    tool('python', '-m', 'pytest', '-q', '-n', WORKERS, '--dist', 'loadfile', 'tests')
 
 if __name__ == '__main__': main()
