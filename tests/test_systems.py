@@ -515,3 +515,11 @@ def test_embedding_classifier_does_not_depend_on_the_order_of_its_sums():
     new, order, folds = rng.normal(size=(50, 96))/10, rng.permutation(600), StratifiedKFold(3, shuffle=True, random_state=0)
     a, b = (search_logreg(x[o], y[o], folds, RECIPE | dict(C=[100])).predict_proba(new) for o in (np.arange(600), order))
     assert np.abs(a - b).max() < 1e-6
+
+def test_a_fold_that_cannot_be_scored_stops_the_search():
+    "With groups that are the labels, no fold can say which regularisation is best."
+    from polyroute.embedding import search_logreg
+    from sklearn.model_selection import LeaveOneGroupOut
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.repeat(['a', 'b', 'c'], 10)
+    with pytest.raises(ValueError, match='one label'): search_logreg(x, y, LeaveOneGroupOut(), groups=y)
+    assert set(search_logreg(x, y, LeaveOneGroupOut(), groups=np.tile(range(5), 6)).classes_) == {'a', 'b', 'c'}
