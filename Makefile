@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install -qq -c constraints.txt $(PIP_ARGS)
 KATEX_VERSION := 0.16.11
 # What `make test` installs: every extra of settings.ini that a test or a notebook imports
-EXTRAS := offline,encoders,llm,audit,leakage,engines,mixed,suites,dev
+EXTRAS := offline,encoders,llm,audit,leakage,engines,mixed,suites,tuning,dev
 
 # The first Python of the wanted versions, unless PYTHON names one
 OK := import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))

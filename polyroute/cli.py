@@ -173,13 +173,16 @@ def usage(system, out, as_json):
 @click.argument('run')
 @click.option('--seed', 'seeds', multiple=True, type=int, help='A seed; all of the run\'s if left out.')
 @click.option('--encoder', help='Another encoder: a folder or owner/name of a hub repository, in place of the run\'s.')
+@click.option('--set', 'changes', multiple=True, metavar='NAME=VALUE', help='Another setting of the recipe, such as freeze_embeddings=false, epochs=6 or precision=bf16; the run gets a slug of its own.')
+@click.option('--no-evaluate', is_flag=True, help='Only train, and say how it does on the rows held out of training: the way to choose a recipe.')
 @click.option('--out', type=click.Path(file_okay=False), help='Outputs folder for the predictions and the training log.')
-def train(run, seeds, encoder, out):
+def train(run, seeds, encoder, changes, no_evaluate, out):
     """Fine-tune an entry of the training tracks and evaluate it on every split. A run that was killed goes on after its last whole epoch; the weights stay in the cache.
 
     \b
     polyroute train multilingual-base
     polyroute train multilingual-native --seed 2
+    polyroute train english-base --set freeze_embeddings=false --no-evaluate
     polyroute train router-laya"""
     from tqdm import tqdm
     from polyroute import tracks
@@ -190,10 +193,13 @@ def train(run, seeds, encoder, out):
     r = tracks.RUNS[run]
     if unknown := set(seeds) - set(r.seeds): raise DataError(f'{run} has no seed {min(unknown)}; declared are {", ".join(map(str, r.seeds))}')
     if encoder: r = tracks.with_encoder(r, encoder)
+    if bad := [c for c in changes if '=' not in c]: raise DataError(f'--set takes NAME=VALUE, not {bad[0]!r}')
+    if changes: r = tracks.with_recipe(r, dict(c.split('=', 1) for c in changes))
     for seed in seeds or r.seeds:
         with tqdm(desc=f'{run} seed {seed}', unit='row', disable=None) as bar:
             def progress(done, rows, loss): bar.total = rows; bar.n = done; bar.set_postfix(loss=f'{loss:.3f}')
-            tracks.train(r, seed, progress=progress)
+            made = tracks.about(tracks.train(r, seed, progress=progress))
+        if no_evaluate: click.echo(f'{r.slug} seed {seed}: loss ' + ', '.join(f'{h["loss"]:.3f}' for h in made['history']) + (f'; {100*fit["held_out_accuracy"]:.1f}% of {fit["held_out"]} rows held out of training' if (fit := made['calibration']).get('held_out_accuracy') is not None else '; no rows were held out of training')); continue
         for split, outcome in zip(SPLITS, tracks.freeze(r, seed, root=out)): click.echo(f'{r.slug} seed {seed} {split}: {outcome}')
 
 @main.command()

@@ -250,3 +250,40 @@ def test_recipes_command(tmp_path, monkeypatch):
     assert json.loads(CliRunner().invoke(main, ['recipes', '--json']).output)['chosen'] == 'b'
     out = CliRunner().invoke(main, ['recipes']).output
     assert 'chosen: b' in out and '50.0 (1 of 2)' in out
+
+# settings of one's own
+
+def test_a_changed_recipe_is_a_run_of_its_own():
+    run = tracks.RUNS['english-base']
+    other = tracks.with_recipe(run, dict(freeze_embeddings='false', epochs='6', encoder_lr='1', layout='sequential', precision='bf16'))
+    assert other.settings == replace(run.settings, freeze_embeddings=False, epochs=6, encoder_lr=1., layout='sequential', precision='bf16') and other.rows == run.rows
+    assert other.slug == f'english-base-{other.settings.version()}' != run.slug and 'epochs 6' in other.name
+    assert tracks.run_card(other).recipe['command'] == 'polyroute train english-base --set freeze_embeddings=False --set epochs=6 --set encoder_lr=1.0 --set layout=sequential --set precision=bf16'
+    again = tracks.with_recipe(run, dict(o.split('=') for o in other.options.split(' --set ')[1:]))
+    assert again == other and tracks.run_card(run).recipe['command'] == 'polyroute train english-base'
+    assert tracks.with_recipe(run, dict(epochs=run.settings.epochs)) is run and tracks.run_folder(other, 1) != tracks.run_folder(run, 1)
+    both = tracks.with_recipe(tracks.with_encoder(run, 'owner/name'), dict(epochs=1))
+    assert both.options == 'english-base --encoder owner/name --set epochs=1' and both.slug.startswith('english-base-name-')
+
+@pytest.mark.parametrize('changes, message', [(dict(epoch='6'), "no setting 'epoch'; it has: .*epochs"), (dict(epochs='six'), "epochs is a whole number, not 'six'"), (dict(epochs='1.5'), 'epochs is a whole number'),
+                                              (dict(dropout='maybe'), 'dropout is true or false'), (dict(dropout='1'), 'dropout is true or false'), (dict(clip='"x"'), 'clip is a number')])
+def test_settings_that_cannot_be(changes, message):
+    with pytest.raises(DataError, match=message): tracks.with_recipe(tracks.RUNS['multilingual-base'], changes)
+
+def test_an_average_has_no_recipe_to_change():
+    with pytest.raises(DataError, match='mean of other runs'): tracks.with_recipe(tracks.RUNS['biencoder-mean'], dict(epochs=1))
+
+@pytest.mark.parametrize('calibration', [.1, 0.])
+def test_training_without_a_look_at_the_tests(tiny, monkeypatch, calibration):
+    "What recipes are chosen by: the command trains, says how the held-out rows are answered, and reads no test split."
+    from click.testing import CliRunner
+    from polyroute.cli import main
+    run, rows, folder = tiny
+    monkeypatch.setattr(tracks, 'RUNS', {'tiny': run._replace(recipe=replace(RECIPE, epochs=1))})
+    monkeypatch.setattr(tracks, 'training_set', lambda name: rows)
+    monkeypatch.setattr(tracks, 'evaluate', lambda *a, **kw: pytest.fail('a test split was read'))
+    r = CliRunner().invoke(main, ['train', 'tiny', '--set', f'calibration={calibration}', '--set', 'max_len=200', '--no-evaluate'])
+    assert r.exit_code == 0, r.output
+    assert 'tiny-' in r.output and 'seed 1: loss ' in r.output and ('rows held out of training' if calibration else 'no rows were held out') in r.output
+    r = CliRunner().invoke(main, ['train', 'tiny', '--set', 'epochs', '--no-evaluate'])
+    assert r.exit_code == 1 and 'NAME=VALUE' in r.output
