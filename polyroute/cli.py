@@ -187,6 +187,7 @@ def train(run, seeds, encoder, changes, no_evaluate, out):
     from tqdm import tqdm
     from polyroute import tracks
     if run == 'router-laya':
+        if seeds or encoder or changes or no_evaluate: raise click.UsageError('router-laya is made of english-base and multilingual-base and is not trained itself; it takes --out alone')
         for split, outcome in zip(SPLITS, tracks.freeze_router(out)): click.echo(f'{run} {split}: {outcome}')
         return
     if run not in tracks.RUNS: raise DataError(f'there is no run {run!r}; there are: {", ".join([*tracks.RUNS, "router-laya"])}')

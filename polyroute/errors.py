@@ -16,7 +16,7 @@ from .audit import Labeller, cohens_kappa, disputed
 from .card import TAGS
 from .items import DEPARTMENT, LANGUAGES, VARIETIES, DataError, Dataset, Item, data_dir, sha256
 from .leaderboard import SPLIT_NAMES, Board, above_chance
-from .metrics import percent
+from .metrics import p_cell, percent
 from .plots import best_of_families, family
 from .predictions import Predictions, need_same_items
 from .significance import Estimate
@@ -129,8 +129,6 @@ def taxonomy(
 
 def _shown(k, n): return 'n/a' if k is None else f'{k}' if not k or not n else '{} ({:.0f}% [{:.0f}–{:.0f}])'.format(k, 100*k/n, *(100*x for x in metrics.wilson(k, n)))
 
-def _small(p): return '–' if p != p else '< 0.001' if p < .001 else f'{p:.3f}'
-
 # %% ../nbs/38_errors.ipynb #fc6f994d
 def class_name(
     kind: str,              # 'disputed', 'residual' or 'named'
@@ -158,7 +156,7 @@ def taxonomy_table(
     for j, t, q in zip(where, found, p):
         out.append({'System': b.cards[j].name, 'Errors': f'{t.errors} of {t.items}', '% of items': percent(t.errors/t.items if t.items else float('nan'), *metrics.wilson(t.errors, t.items))} |
                    {n: _shown(k, of) for n, k, of in zip(names, (t.disputed, t.named, t.residual), (t.errors, *[t.errors - (t.disputed or 0)]*2))} |
-                   {'Even share': '–' if t.even != t.even else f'{100*t.even:.0f}%', 'p (Holm)': _small(q if t.p == t.p else t.p),
+                   {'Even share': '–' if t.even != t.even else f'{100*t.even:.0f}%', 'p (Holm)': p_cell(q if t.p == t.p else t.p),
                     'Into / out of it': 'n/a' if t.into is None else f'{t.into} / {t.out_of}', f'Confident (≥ {CONFIDENT})': 'n/a' if t.confident is None else t.confident})
     return out
 

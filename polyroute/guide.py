@@ -558,7 +558,7 @@ def row(
     "Return a judged recommendation as texts."
     r, e, v = j
     rule = '' if not e.checks else f', of {"every comparison" if e.rule == EVERY else "some comparison"}'
-    p = '–' if v.p != v.p else metrics.p_text(v.p)[2:].removeprefix('= ')
+    p = metrics.p_cell(v.p)
     return {'Recommendation': r.advice, 'Claim': r.claim, 'Verdict': v.text, 'Test': e.test + rule, 'Found': numbers(e), 'Items': items_of(e), 'p (page)': p, 'In the paper': e.paper or '–', 'Page': r.page}
 
 def as_data(

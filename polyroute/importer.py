@@ -17,11 +17,11 @@ from .predictions import Predictions
 from .systems import System, declared, evaluate
 
 # %% auto #0
-__all__ = ['SOURCES', 'QUESTION', 'TEXT', 'LABEL', 'PRESETS', 'XSID', 'NORWEGIAN', 'ASSUMED', 'Source', 'external_dir',
-           'source_file', 'there', 'intents', 'question_of', 'Row', 'Imported', 'digest', 'to_items', 'read_table',
-           'column', 'Preset', 'table_rows', 'import_file', 'Variety', 'Sentence', 'read_conll', 'pair', 'first_of',
-           'xsid', 'banking77', 'report_rows', 'Plan', 'power_plan', 'plan_rows', 'leaks', 'Tried', 'try_systems',
-           'discordances', 'traffic_report', 'traffic_text', 'plan_sentence', 'write_traffic']
+__all__ = ['SOURCES', 'QUESTION', 'TEXT', 'LABEL', 'LANGUAGE', 'PRESETS', 'XSID', 'NORWEGIAN', 'ASSUMED', 'Source',
+           'external_dir', 'source_file', 'there', 'intents', 'question_of', 'Row', 'Imported', 'digest', 'to_items',
+           'read_table', 'column', 'Preset', 'table_rows', 'import_file', 'Variety', 'Sentence', 'read_conll', 'pair',
+           'first_of', 'xsid', 'banking77', 'report_rows', 'Plan', 'power_plan', 'plan_rows', 'leaks', 'Tried',
+           'try_systems', 'discordances', 'traffic_report', 'traffic_text', 'plan_sentence', 'write_traffic']
 
 # %% ../nbs/40_importer.ipynb #afb7b096
 class Source(NamedTuple):
@@ -147,6 +147,7 @@ def _report(rows, kept, ids, dropped, twice, question):
 # %% ../nbs/40_importer.ipynb #91d9263e
 TEXT = ('text', 'utt', 'sentence', 'query', 'utterance', 'transcription', 'message', 'state', 'content')
 LABEL = ('label', 'category', 'intent', 'intent_class', 'class', 'department', 'topic')
+LANGUAGE = ('language', 'lang', 'locale')
 
 def read_table(
     path: str|Path,      # .csv, .tsv, .jsonl, .json or .parquet
@@ -229,9 +230,11 @@ def table_rows(
     "Return the rows of a table as texts with labels."
     out, skipped, text = [], 0, None
     for line, r in read_table(path):
-        if text is None: text, label = column(r, preset.text, TEXT, 'text', path), column(r, preset.label, LABEL, 'label', path)
+        if text is None:
+            text, label = column(r, preset.text, TEXT, 'text', path), column(r, preset.label, LABEL, 'label', path)
+            language = preset.language or next((c for c in LANGUAGE if c in r), None)
         if preset.keep and preset.keep[0] in r and r[preset.keep[0]] != preset.keep[1]: skipped += 1; continue
-        meta = {'language': str(r[preset.language]).split('-')[0]} if preset.language and r.get(preset.language) not in (None, '') else {}
+        meta = {'language': str(r[language]).split('-')[0]} if language and r.get(language) not in (None, '') else {}
         get = lambda c: '' if not c or r.get(c) is None else str(r[c])
         out.append(Row(line, _text(r.get(text), path, line), _named(r.get(label), names, path, line), get(preset.id), f'{preset.source}-{get(preset.cluster)}' if get(preset.cluster) else '', meta))
     return out, skipped
@@ -259,7 +262,7 @@ def import_file(
     label: str|None = None,             # column with the labels
     id: str|None = None,                # column with ids
     cluster: str|None = None,           # column that names each text's source
-    language: str|None = None,          # column with the language
+    language: str|None = None,          # column with the language; a usual name, if there is one
     name: str|None = None,              # of the data set; the file's stem if left out
     others: Sequence[str|Path] = (),    # files whose labels are options too
     descriptions: Mapping[str, str]|str|Path|None = None,   # option -> one line, or a JSON file of that; None: the preset's, or none

@@ -12,13 +12,14 @@ import numpy as np
 from . import metrics, significance
 from .items import LANGUAGES, VARIETIES, DataError, Dataset, load, outputs_dir, write_jsonl
 from .leaderboard import NAN, Board, Comparison, above_chance, compare_all
+from .metrics import p_cell
 from .plots import family
 from .predictions import Predictions
 from .significance import ALPHA
 from .systems import Card, writable_outputs
 
 # %% auto #0
-__all__ = ['EMPTY', 'NAMES', 'COUNTERPARTS', 'TOKENS', 'Cell', 'cells', 'representatives', 'cell_table', 'system_table', 'p_text',
+__all__ = ['EMPTY', 'NAMES', 'COUNTERPARTS', 'TOKENS', 'Cell', 'cells', 'representatives', 'cell_table', 'system_table',
            'Weakness', 'equal_groups', 'weakest', 'weakness_row', 'smallest_gap', 'warning', 'encoder_pairs',
            'stand_ins', 'gains', 'beside', 'count_tokens', 'write_tokens', 'Tokens', 'read_tokens', 'Fertility',
            'fertility', 'Association', 'association', 'encoder_of']
@@ -87,12 +88,6 @@ def system_table(
     head = next(iter(rows[0])) if rows else ''
     return [{'System': c.name} | {r[head]: r[c.slug] for r in rows} for c in b.cards] if rows else []
 
-def p_text(
-    p: float,
-) -> str:
-    "Return a p-value as text; a dash if there is none."
-    return '–' if p != p else '< 0.001' if p < .001 else f'{p:.3f}'
-
 # %% ../nbs/33_languages.ipynb #ed7f0d6e
 class Weakness(NamedTuple):
     "A system's weakest group against all its other items."
@@ -148,8 +143,8 @@ def weakness_row(
 ) -> dict:
     "Return a system's weakest group as texts."
     if w is None: return {'System': name, 'Weakest': 'unavailable'}
-    return {'System': name, 'Weakest': NAMES.get(w.group, w.group), 'Accuracy': str(w.cell), 'All others': str(w.rest), 'Groups differ (p)': p_text(w.p_equal), 'p (Fisher)': p_text(w.p), 'p (Holm, groups)': p_text(w.p_holm),
-            'p (Holm, all cells)': p_text(w.p_all), '“worse here than elsewhere”': 'supported' if w.supported(alpha) else 'not supported'}
+    return {'System': name, 'Weakest': NAMES.get(w.group, w.group), 'Accuracy': str(w.cell), 'All others': str(w.rest), 'Groups differ (p)': p_cell(w.p_equal), 'p (Fisher)': p_cell(w.p), 'p (Holm, groups)': p_cell(w.p_holm),
+            'p (Holm, all cells)': p_cell(w.p_all), '“worse here than elsewhere”': 'supported' if w.supported(alpha) else 'not supported'}
 
 # %% ../nbs/33_languages.ipynb #c714a9d8
 def smallest_gap(

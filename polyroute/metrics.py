@@ -12,7 +12,7 @@ import numpy as np
 __all__ = ['FLOOR', 'wilson', 'decide', 'confidence', 'correct', 'accuracy', 'class_scores', 'macro_f1', 'nll', 'brier',
            'log_score', 'reliability', 'ece', 'ece_noise_floor', 'by_confidence', 'risk_coverage', 'aurc',
            'selective_accuracy', 'confident_errors', 'group_accuracy', 'macro_accuracy', 'worst_group', 'SeedSpread',
-           'seed_spread', 'percent', 'number', 'points', 'p_text']
+           'seed_spread', 'percent', 'number', 'points', 'p_text', 'p_cell']
 
 # %% ../nbs/01_metrics.ipynb #91334266
 def wilson(
@@ -279,3 +279,9 @@ def p_text(
 ) -> str:
     "Return a p-value in words, to three digits."
     return 'p < 0.001' if p < .001 else f'p = {p:.3f}'
+
+def p_cell(
+    p: float,      # a p-value, or nan
+) -> str:
+    "Return a p-value as a table shows it; a dash if there is none."
+    return '–' if p != p else '< 0.001' if p < .001 else f'{p:.3f}'

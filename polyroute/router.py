@@ -22,7 +22,7 @@ from .systems import cards, declared, read_card, writable_outputs
 from .tracks import RUNS
 
 # %% auto #0
-__all__ = ['RULES', 'SPLITS', 'ENDS', 'ORACLE', 'STAND_IN', 'RELEASED', 'SHORT', 'WORDS', 'XSID', 'Sent', 'identified',
+__all__ = ['RULES', 'SPLITS', 'ENDS', 'ORACLE', 'STAND_IN', 'RELEASED', 'LAYOUTS', 'SHORT', 'WORDS', 'XSID', 'Sent', 'identified',
            'by_script', 'by_letters', 'laya_sent', 'Rule', 'get_rule', 'made', 'Decisions', 'decide', 'decisions_path',
            'write_decisions', 'read_decisions', 'frozen_rules', 'places', 'place_name', 'Share', 'shares', 'of',
            'compose', 'Routed', 'routings', 'Pair', 'read_pair', 'frozen_pairs', 'choose', 'router_rows', 'paper_row',
@@ -310,6 +310,8 @@ STAND_IN = Pair('sparrow-nano', 'e5-zeroshot')
 
 RELEASED = Pair('laya-english', 'laya-multilingual')
 
+LAYOUTS = Pair('english-base', 'multilingual-base')     # the entry `router-laya`: same rows, but each in the layout that its encoder learns in
+
 def read_pair(
     pair: Pair,                   # any two slugs
     data: Dataset,
@@ -323,11 +325,11 @@ def frozen_pairs(
     splits: Iterable[Dataset],    # on all of which both must be frozen
     root: str|Path|None = None,   # outputs folder
 ) -> list[Pair]:                  # the first is the one to show
-    "Return the pairs that are frozen: the released checkpoints, systems that differ in their encoder alone, and the stand-in."
+    "Return the pairs that are frozen: the released checkpoints, systems that differ in their encoder alone, those of the tracks' router, and the stand-in."
     splits, order = list(splits), {s: n for n, s in enumerate(RUNS)}
     found = sorted(cards(root), key=lambda c: order.get(c.slug, len(order)))      # as the tracks declare them, not by their results
     tuned = [Pair(found[i].slug, found[j].slug) for i, j in encoder_pairs(found)]
-    return [p for p in (RELEASED, *tuned, STAND_IN) if all(read_pair(p, d, root) for d in splits)]
+    return [p for p in dict.fromkeys([RELEASED, *tuned, LAYOUTS, STAND_IN]) if all(read_pair(p, d, root) for d in splits)]
 
 def choose(
     splits: Iterable[Dataset],

@@ -106,6 +106,11 @@ class Recipe:
 _BIENCODER = Recipe(model='biencoder', epochs=3, one_question=False, encoder_lr=5e-5, head_lr=1e-2)
 RECIPES = {'laya': Recipe(), 'parallel': Recipe(layout='parallel', freeze_layers=0., head_lr=3e-4), 'biencoder': _BIENCODER, 'views': replace(_BIENCODER, epochs=4, views=.25, romanised=.25, joined=.15)}
 
+_ONE_OF = lambda *names: (names.__contains__, ' or '.join(map(repr, names)))
+_SHARE, _COUNT, _RATE = (lambda v: 0 <= v <= 1, 'between 0 and 1'), (lambda v: v >= 1, 'at least 1'), (lambda v: 0 < v < math.inf, 'above 0')
+_WITHIN = {'model': _ONE_OF('laya', 'biencoder'), 'layout': _ONE_OF('sequential', 'parallel'), 'precision': _ONE_OF('auto', 'bf16', 'fp32'), 'shuffle_from': (lambda v: v >= 0, 'at least 0'), 'weight_decay': (lambda v: 0 <= v < math.inf, 'at least 0')}
+_WITHIN |= dict.fromkeys(['epochs', 'batch', 'pool', 'max_len', 'head_max_len'], _COUNT) | dict.fromkeys(['encoder_lr', 'head_lr', 'clip'], _RATE) | dict.fromkeys(['warmup', 'min_lr', 'freeze_layers', 'views', 'romanised', 'joined', 'calibration'], _SHARE)
+
 def with_recipe(
     run: Run,
     changes: Mapping[str, object],   # setting -> value, or the text of one
@@ -115,6 +120,7 @@ def with_recipe(
     old = run.settings.to_json() | asdict(run.settings)
     if unknown := set(changes) - set(old): raise DataError(f'a recipe has no setting {min(unknown)!r}; it has: {", ".join(sorted(old))}')
     new = {k: _as(v, type(old[k]), k) for k, v in changes.items()}
+    if bad := [f'{k} is {_WITHIN[k][1]}, not {v!r}' for k, v in new.items() if k in _WITHIN and not _WITHIN[k][0](v)]: raise DataError('; '.join(bad))
     recipe = replace(run.settings, **new)
     if recipe == run.settings: return run
     return run._replace(recipe=recipe, slug=f'{run.slug}-{recipe.version()}', name=f'{run.name} ({", ".join(f"{k} {v}" for k, v in new.items())})', options=' '.join([run.options or run.slug, *(f'--set {k}={v}' for k, v in new.items())]))

@@ -303,3 +303,8 @@ def test_cli_import(tmp_path, monkeypatch):
     assert json.loads(got.stdout)['import']['items'] == 10 and len(read_items(tmp_path/'t'/'t.jsonl')) == 10 and (tmp_path/'t'/'report.md').is_file()
     bad = CliRunner().invoke(main, ['import', 't.csv', '--text', 'nowhere', '--no-systems'])
     assert bad.exit_code == 1 and 'the columns are text, label' in bad.output
+
+@pytest.mark.parametrize('name', ['language', 'lang', 'locale'])
+def test_a_language_column_is_found_by_its_usual_name(tmp_path, name):
+    (f := tmp_path/'t.csv').write_text(f'text,label,{name}\na,x,de-CH\nb,y,\n', encoding='utf-8')
+    assert [r.meta.get('language') for r in im.import_file(f).data] == ['de', None]

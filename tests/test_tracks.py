@@ -266,7 +266,8 @@ def test_a_changed_recipe_is_a_run_of_its_own():
     assert both.options == 'english-base --encoder owner/name --set epochs=1' and both.slug.startswith('english-base-name-')
 
 @pytest.mark.parametrize('changes, message', [(dict(epoch='6'), "no setting 'epoch'; it has: .*epochs"), (dict(epochs='six'), "epochs is a whole number, not 'six'"), (dict(epochs='1.5'), 'epochs is a whole number'),
-                                              (dict(dropout='maybe'), 'dropout is true or false'), (dict(dropout='1'), 'dropout is true or false'), (dict(clip='"x"'), 'clip is a number')])
+                                              (dict(dropout='maybe'), 'dropout is true or false'), (dict(dropout='1'), 'dropout is true or false'), (dict(clip='"x"'), 'clip is a number'), (dict(epochs='0'), 'epochs is at least 1, not 0'), (dict(batch='-1'), 'batch is at least 1'),
+                                              (dict(warmup='5'), 'warmup is between 0 and 1'), (dict(precision='fp8'), "precision is 'auto' or 'bf16' or 'fp32', not 'fp8'"), (dict(layout='serial'), 'layout is'), (dict(head_lr='Infinity'), 'head_lr is above 0')])
 def test_settings_that_cannot_be(changes, message):
     with pytest.raises(DataError, match=message): tracks.with_recipe(tracks.RUNS['multilingual-base'], changes)
 
@@ -287,3 +288,9 @@ def test_training_without_a_look_at_the_tests(tiny, monkeypatch, calibration):
     assert 'tiny-' in r.output and 'seed 1: loss ' in r.output and ('rows held out of training' if calibration else 'no rows were held out') in r.output
     r = CliRunner().invoke(main, ['train', 'tiny', '--set', 'epochs', '--no-evaluate'])
     assert r.exit_code == 1 and 'NAME=VALUE' in r.output
+
+def test_the_router_is_not_trained():
+    from click.testing import CliRunner
+    from polyroute.cli import main
+    r = CliRunner().invoke(main, ['train', 'router-laya', '--no-evaluate'])
+    assert r.exit_code == 2 and 'not trained itself' in r.output
