@@ -77,10 +77,61 @@ def test_discrepancies_carry_the_papers_numbers():
 @pytest.mark.parametrize('made, words', [
     (lambda: t.config('llama-4'), 'there is no configuration'), (lambda: t.config(ALL, rank=8), 'no setting'), (lambda: t.config(ALL, levels=(40,)), 'levels are'), (lambda: t.config(ALL, levels=()), 'levels are'),
     (lambda: t.config(ALL, tasks=('nl',)), 'tasks are'), (lambda: t.config(ALL, condition='3-shot'), 'without demonstrations'), (lambda: t.config(ALL, share=1), 'between 0 and 1'), (lambda: t.config(ALL, batch=0), 'batch must'),
-    (lambda: t.config(ALL, learning_rate=0.), 'learning rate'), (lambda: t.config(ALL, method='full'), "'lora' or 'qlora'"), (lambda: t.parse_setting('epochs'), 'written like'), (lambda: t.parse_setting('epochs=two'), 'no value for epochs'),
+    (lambda: t.config(ALL, learning_rate=0.), 'learning_rate is a finite number above 0, not 0.0'), (lambda: t.config(ALL, method='full'), "'lora' or 'qlora'"), (lambda: t.parse_setting('epochs'), "NAME=VALUE, like epochs=1, not 'epochs'"), (lambda: t.parse_setting('levels=25,x'), "'25,x' is no value for levels; 25,50,75 is one"), (lambda: t.parse_setting('epochs=two'), 'no value for epochs'),
     (lambda: t.parse_setting('gradient_checkpointing=1'), 'no value'), (lambda: t.parse_setting('name=x'), 'is none of')])
 def test_a_bad_configuration_is_said(made, words):
     with pytest.raises(DataError, match=words): made()
+
+
+@pytest.mark.parametrize('text, range_', [
+    *((f'dropout={v}', 'lies between 0 and 1, 1 excluded') for v in ('1.5', 'nan', '-1', '1', 'inf')), *((f'weight_decay={v}', 'is a finite number, 0 or above') for v in ('-3', 'nan', 'inf')), *((f'warmup={v}', 'lies between 0 and 1') for v in ('7', '-1', 'nan')),
+    *((f'clip={v}', 'is a finite number above 0') for v in ('-1', '0', 'nan', 'inf')), *((f'learning_rate={v}', 'is a finite number above 0') for v in ('inf', 'nan', '-1')), *((f'target={v}', "is 'all-linear' or names modules") for v in ('', ' ')),
+    *((f'share={v}', 'lies between 0 and 1, in whole percent') for v in ('nan', '.805', '-1', '1', '0')), ('seed=-1', 'lies between'), ('split_seed=-1', 'lies between'), ('epochs=-1', 'at least 0')])
+def test_a_setting_out_of_its_range_is_named_with_it(text, range_):
+    key, value = t.parse_setting(text)
+    with pytest.raises(DataError, match=f'^{key} .*{range_}'): t.config(ALL, **{key: value})
+
+
+@pytest.mark.parametrize('text', ['dropout=0', 'dropout=.99', 'weight_decay=0', 'warmup=0', 'warmup=1', 'epochs=0', 'share=.01', 'share=.99', 'target=q_proj,v_proj', 'seed=0'])
+def test_the_ends_of_ranges_are_allowed(text): t.config(ALL, **dict([t.parse_setting(text)]))
+
+
+def test_settings_are_read_without_spaces():
+    assert t.parse_setting(' tasks = nli, sentiment ') == ('tasks', ('nli', 'sentiment')) and t.parse_setting('method= qlora') == ('method', 'qlora')
+    assert t.config(ALL, tasks=('sentiment', 'nli', 'nli'), levels=(75, 25)) == t.config(ALL, tasks=('nli', 'sentiment'), levels=(25, 75))
+
+
+def test_a_name_says_what_differs_from_the_configuration():
+    "No two different runs share a name, and none with other settings passes for a configuration."
+    other = dict(method='qlora', share=.7, levels=(25,), condition='own', tasks=('nli',), split_seed=1, r=4, alpha=4, dropout=0., target='q_proj', learning_rate=1e-3, warmup=0., epochs=1, batch=4, micro_batch=4, pool=2, weight_decay=.1, clip=2., max_length=512, max_new_tokens=8, gradient_checkpointing=True)
+    assert set(other) | {'seed'} == set(t._SETTINGS)
+    made = [t.config(ALL)] + [t.config(ALL, **{k: v}) for k, v in other.items()] + [t.config(ALL, micro_batch=4, epochs=1), t.config(ALL, micro_batch=4, epochs=2), t.config(ALL, **other)]
+    assert len({c.name for c in made}) == len({t.after_slug(c) for c in made}) == len(made)
+    assert 'qlora' in t.config(ALL, method='qlora').name and '-70-' in t.config(ALL, share=.7).name and t.config(ALL, levels=(25,)).name.endswith('-25')
+    assert t.config(ALL, **other).name.startswith('llama-3-2-3b-qlora-70-25-')
+    for c in made[1:]:
+        told = t.named_configuration(c)
+        assert told == '' or c == t.CONFIGS[told]
+        assert t.stated_at(c) == ('' if not told else t.stated_at(t.CONFIGS[told]))
+    assert t.named_configuration(t.config(ALL, seed=7)) == ALL and t.after_slug(t.config(ALL, seed=7)) == f'{ALL}-seed-7'
+    assert t.named_configuration(replace(t.config(ALL), epochs=1)) == '' == t.stated_at(replace(t.config(ALL), epochs=1))       # a name that was kept does not help
+    assert t.stated_at(t.config(ALL, '/models/Llama-3.2-3B')) == 'C.1' and t.stated_at(t.config(ALL, '/models/other')) == ''
+
+
+def test_the_model_before_is_another_one_where_its_answers_are():
+    before = lambda **k: t.before_slug(t.config(ALL, 'someone/model', **k))
+    assert before() == before(epochs=1) == before(levels=(25, 50), r=4) == before(share=.9, tasks=('nli',)) == 'model-untuned'
+    assert len({before(), before(max_new_tokens=8), before(max_length=512), before(method='qlora'), before(max_new_tokens=8, max_length=512)}) == 5
+    assert before(max_new_tokens=8) == before(max_new_tokens=8, epochs=1) and before(max_new_tokens=8).startswith('model-untuned-')
+
+
+def test_the_recorded_command_is_the_run_that_is_frozen():
+    from polyroute.items import outputs_dir
+    c = t.config('llama-3-2-3b-lora-80-50', 'SmolLM2-135M-Instruct.Q4_1.gguf', **dict(map(t.parse_setting, ('tasks=sentiment', 'max_new_tokens=64', 'micro_batch=4'))))
+    if not (outputs_dir()/'systems'/t.after_slug(c)).is_dir(): pytest.skip('the run is not there')
+    a = t.read_ablation(t.after_slug(c))
+    assert a.config == c and t.stated_at(c) == '' and a.record['before'] == t.before_slug(c) and a.record['config'] == c.name
+    for r in a.record['register']['before'] + a.record['register']['after']: assert (r['corrected'] is None) == (r['counted'] < t.COUNTED) and r == t.steady(r)
 
 
 # Sides
@@ -291,6 +342,26 @@ def test_untrained_adapter_changes_nothing(config, home, both):
 
 # Faults
 
+def test_a_target_without_a_match_names_the_modules(config, home):
+    for target in ('nosuch', 'q_proj,nosuch', '.*nosuch', 'norm'):
+        with pytest.raises(DataError, match='matches no module.*down_proj.*q_proj.*all-linear'): t.tune(replace(config, target=target), home/'target')
+    with pytest.raises(DataError, match='no regular expression'): t.tune(replace(config, target='(q_proj'), home/'target')
+    assert not (home/'target').exists()
+    for target in ('q_proj, v_proj', r'.*\.[qv]_proj'):
+        run = t.TuningRun(replace(config, target=target), Path(config.model))
+        assert {n.split('.lora_')[0].rpartition('.')[2] for n, p in run.model.named_parameters() if p.requires_grad} == {'q_proj', 'v_proj'}
+
+
+def test_a_base_that_is_not_there_is_said_before_anything_is_imported(tmp_path):
+    code = f"""
+        import sys
+        from polyroute import tuning as t
+        try: t.tune(t.config({ALL!r}, '/nonexistent/model'))
+        except t.DataError as e: print(e, sorted({{'torch', 'peft', 'transformers'}} & set(sys.modules)))"""
+    out = subprocess.run([sys.executable, '-c', textwrap.dedent(code)], capture_output=True, text=True, check=True).stdout
+    assert 'no such folder' in out and out.rstrip().endswith('[]')
+
+
 def test_a_bad_base_is_said(home, tiny, config, monkeypatch):
     for model, words in ((home/'nowhere', 'no such folder'), ('', 'names no model'), (home, 'no config.json')):
         with pytest.raises(DataError, match=words): t.tune(replace(config, model=str(model)), home/'bad')
@@ -337,7 +408,7 @@ def test_a_gguf_file_goes_through_the_same_call(tiny, config, home, trained, mon
         (folder/t._SOURCE).write_text(json.dumps(dict(sha256=sha256(file))))
     monkeypatch.setattr(t, '_unpack', unpack)
     c = t.config(ALL, str(home/'Some_Model.Q4.gguf'), **SMALL)
-    assert c.name == 'some-model-q4-lora-80-all'
+    assert c.name.startswith('some-model-q4-lora-20-50-') and t.config(ALL, c.model).name == 'some-model-q4-lora-80-all'
     t.tune(replace(c, epochs=0), home/'from-gguf')
     assert t.base_folder(c.model) == t.base_folder(c.model) and len(made) == 1
     assert t.read_adapter(home/'from-gguf'/'adapter')['base'] == dict(name='Some_Model.Q4.gguf', revision='', sha256=sha256(home/'Some_Model.Q4.gguf'))
@@ -558,17 +629,28 @@ def test_defection_before_and_after(replay, tmp_path, monkeypatch):
     assert t.register_table(t.read_ablation(c.name, tmp_path/'out'), 'label') == []
 
 
+def test_an_interval_holds_its_rate_or_there_is_none():
+    row = lambda counted, **k: dict(part='whole', language='gu', level=50, answers=9, counted=counted, raw=1.) | k
+    got = t.steady(row(4, corrected=.99, lo=1., hi=1.))
+    assert got == row(4, corrected=None, lo=None, hi=None)
+    assert t.steady(row(5, corrected=.99, lo=1., hi=1.)) == row(5, corrected=.99, lo=.99, hi=1.)
+    assert t.steady(row(9, corrected=.5, lo=.4, hi=.6)) == row(9, corrected=.5, lo=.4, hi=.6)
+    a = t.Ablation(None, dict(register={w: [row(n, corrected=.99, lo=1., hi=1.)] for w, n in (('before', 2), ('after', 6))}), [], [])
+    shown, = t.register_table(a)
+    assert (shown['Before'], shown['Before, corrected'], shown['Counted before'], shown['After, corrected']) == ('100.0', '–', 2, '99.0 [99.0–100.0]')
+
+
 def test_before_and_after_of_a_real_run(both, config, trained, tmp_path):
     both = [t.Local(g.model, g.tokenizer, g.card, replace(config, max_new_tokens=4), g.adapted) for g in both]
     t.freeze_ablation(config, t.read_adapter(trained), *both, tmp_path, with_register=False)
     a = t.read_ablation(config.name, tmp_path)
-    assert len(a.before) == 16*13 and a.record['before'] == 'tiny-untuned' and a.record['sha256'] == weights(trained)
+    assert len(a.before) == 16*13 and a.record['before'] == t.before_slug(config) and a.config == replace(config, model=Path(config.model).name) and a.record['sha256'] == weights(trained)
     did = []
     t.freeze_ablation(config, t.read_adapter(trained), *both, tmp_path, with_register=False, said=lambda *x: did.append(x[-1]))
     assert did == ['kept', 'kept']
     folder = tmp_path/'systems'/config.name
     assert len(lines_of(folder/'romcom'/f'word_analogy.{t.held_out_condition(config)}.responses.jsonl')) == 1 + 16*13
-    card, plain = (json.loads((tmp_path/'systems'/x/'system.json').read_text()) for x in (config.name, 'tiny-untuned'))
+    card, plain = (json.loads((tmp_path/'systems'/x/'system.json').read_text()) for x in (config.name, t.before_slug(config)))
     r = t.read_adapter(trained)
     assert (plain['params'], card['params']) == tuple(f'{n/1e6:.3g}M' for n in (r['parameters'] - r['trained_parameters'], r['parameters']))
     assert card['recipe']['adapter'] == weights(trained) and card['packages']['peft'] and str(tmp_path) not in json.dumps(card)
@@ -581,7 +663,6 @@ def test_command_lists_configurations():
     out = run_command('romcom', 'tune', '--list')
     assert all(n in out for n in t.CONFIGS) and '5.2, Table 14' in out
     assert len(json.loads(run_command('romcom', 'tune', '--list', '--json'))) == 24
-    assert 'not run' in run_command('romcom', 'tuned')
 
 
 def test_command_trains_freezes_and_prints(tiny, config, tmp_path):
@@ -590,19 +671,31 @@ def test_command_trains_freezes_and_prints(tiny, config, tmp_path):
     args = ['romcom', 'tune', ALL, '--model', tiny, *settings, '--set', 'max_new_tokens=4', '--folder', tmp_path/'run', '--root', tmp_path/'out', '--no-register']
     out = run_command(*args, '--merged', tmp_path/'merged')
     assert '16 pairs' in out and 'English' in out and '75%' in out and (tmp_path/'merged'/'model.safetensors').is_file()
+    config = t.config(ALL, str(tiny), **SMALL | dict(max_new_tokens=4))
+    assert config.name.startswith('tiny-lora-20-50-')
     again = run_command(*args, '--json')
     got = json.loads(again[again.index('{'):])
     assert got['recipe'] == config.to_json() and got['adapter'] == str(tmp_path/'run'/'adapter') and again.count('kept') == 2
     show = lambda *more: run_command('romcom', 'tuned', config.name, '--root', tmp_path/'out', *more)
     assert 'English' in show() and 'Word analogy' in show('--tests') and 'not run' in show('--register')
     assert json.loads(show('--json'))['tests'][0]['change']['items'] == 64
-    assert config.name in run_command('romcom', 'tuned', '--root', tmp_path/'out')
+    told = run_command('romcom', 'tuned', '--root', tmp_path/'out')
+    assert config.name in told and '24 of 24 configurations have not run; --all lists them' in told and 'not run' not in told.replace('have not run', '') and ALL not in told
+    every = run_command('romcom', 'tuned', '--root', tmp_path/'out', '--all')
+    assert all(n in every for n in t.CONFIGS) and config.name in every and '--all' not in every
+    rows_ = lambda *more: json.loads(run_command('romcom', 'tuned', '--root', tmp_path/'out', '--json', *more))
+    assert [r['Run'] for r in rows_()] == [config.name] and [r['Run'] for r in rows_('--all')] == [config.name, *t.CONFIGS]
     assert json.loads((tmp_path/'out'/'systems'/config.name/'system.json').read_text())['licence'] == 'mit'
 
 
 def test_command_faults_are_messages(tmp_path):
     from conftest import run_command
-    assert 'there is no configuration' in run_command('romcom', 'tune', 'llama', code=1)
+    told = run_command('romcom', 'tune', 'llama', code=1)
+    assert "there is no configuration 'llama'; `polyroute romcom tune --list` names them" in told and ALL not in told
+    assert 'lies between' in run_command('romcom', 'tune', ALL, '--seed', '-1', '--set', 'seed=3', code=1)
+    assert 'NAME=VALUE' in run_command('romcom', 'tune', ALL, '--set', 'epochs', code=1)
+    assert 'dropout lies between 0 and 1' in run_command('romcom', 'tune', ALL, '--set', 'dropout=1.5', code=1)
+    assert run_command('romcom', 'tuned', '--root', tmp_path) == '24 of 24 configurations have not run; --all lists them\n'
     assert '--list names them' in run_command('romcom', 'tune', code=2)
     assert 'no such folder' in run_command('romcom', 'tune', ALL, '--model', tmp_path/'none', code=1)
     assert 'is none of' in run_command('romcom', 'tune', ALL, '--set', 'rank=3', code=1)
