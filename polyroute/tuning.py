@@ -14,7 +14,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 import numpy as np
 from .encoders import cache_dir, no_progress, whole_folder
 from .items import DataError, MissingPackage, data_dir, outputs_dir, reference, sha256, write_atomic
-from .metrics import p_text, percent, points
+from .metrics import p_cell, percent, points
 from .responses import Generator, Prompt, Responses, read_responses, respond
 from .romcom import LANGUAGES, LEVELS, SUITE, TASKS, Row, rows
 from .romcom_eval import CONDITIONS, MIXED_TASKS, PAIRS, Change, Outcome, _digest, accuracy_at, change, conditions_of, of_tasks, outcome, prompt_of, register, stratum, write_answer
@@ -896,8 +896,6 @@ def change_tests(
 def _share(e): return percent(e.value, e.lo, e.hi)
 def _count(n): return '–' if n != n else n
 def _unread(x): return percent(np.mean([not o.read for o in x])) if x else '–'
-def _p(p): return '–' if p != p else p_text(p).removeprefix('p ').removeprefix('= ')      # the column says p
-
 def level_table(
     a: Ablation|None,
     n_boot: int = 2000,
@@ -908,7 +906,7 @@ def level_table(
     for l in (0, *LEVELS):
         at = [[o for o in of_tasks(x, MIXED_TASKS) if o.level == l] for x in (a.before, a.after)]
         c = change(*at)
-        out.append({'Level': f'{l}%' if l else 'English', 'Items': c.items, 'Bases': c.bases, **{w: _share(accuracy_at(o, l, n_boot=n_boot)) for w, o in zip(('Before', 'After'), at)}, 'Change': points(*c.difference), 'p (McNemar)': _p(c.p) if c.items else '–', **{f'Unread {w}': _unread(o) for w, o in zip(('before', 'after'), at)}})
+        out.append({'Level': f'{l}%' if l else 'English', 'Items': c.items, 'Bases': c.bases, **{w: _share(accuracy_at(o, l, n_boot=n_boot)) for w, o in zip(('Before', 'After'), at)}, 'Change': points(*c.difference), 'p (McNemar)': p_cell(c.p) if c.items else '–', **{f'Unread {w}': _unread(o) for w, o in zip(('before', 'after'), at)}})
     return out
 
 def test_table(
@@ -916,7 +914,7 @@ def test_table(
 ) -> list[dict]:
     "Return McNemar's test by task and level."
     if a is None: return [{'Task': TASKS[t].title, 'Level': f'{l}%'} | dict.fromkeys(('Items', 'Bases', 'Before', 'After', 'Change', 'Gained', 'Lost', 'p', 'Holm', 'Bonferroni'), NOT_RUN) for t in TASKS for l in LEVELS]
-    return [{'Task': TASKS[t.task].title, 'Level': f'{t.level}%', 'Items': c.items, 'Bases': c.bases, 'Before': percent(c.before), 'After': percent(c.after), 'Change': points(*c.difference), 'Gained': c.gained, 'Lost': c.lost, 'p': _p(c.p), 'Holm': _p(t.holm), 'Bonferroni': _p(t.bonferroni)}
+    return [{'Task': TASKS[t.task].title, 'Level': f'{t.level}%', 'Items': c.items, 'Bases': c.bases, 'Before': percent(c.before), 'After': percent(c.after), 'Change': points(*c.difference), 'Gained': c.gained, 'Lost': c.lost, 'p': p_cell(c.p), 'Holm': p_cell(t.holm), 'Bonferroni': p_cell(t.bonferroni)}
             for t in change_tests(a) for c in [t.change]]
 
 def register_table(
@@ -941,7 +939,7 @@ def ablation_table(
     for a in found:
         at = [[o for o in of_tasks(x, MIXED_TASKS) if o.level] for x in (a.before, a.after)]
         c, tests = change(*at), change_tests(a)
-        out.append({'Run': a.record['after'], 'Pairs': a.record['pairs'], 'Items': c.items, 'Bases': c.bases, 'Before': percent(c.before), 'After': percent(c.after), 'Change': points(*c.difference), 'p (McNemar)': _p(c.p),
+        out.append({'Run': a.record['after'], 'Pairs': a.record['pairs'], 'Items': c.items, 'Bases': c.bases, 'Before': percent(c.before), 'After': percent(c.after), 'Change': points(*c.difference), 'p (McNemar)': p_cell(c.p),
                     'Cells below .05': f'{sum(t.holm < .05 for t in tests)} of {len(tests)}', 'Unread before': _unread(at[0]), 'Unread after': _unread(at[1])})
     columns = ('Run', 'Pairs', 'Items', 'Bases', 'Before', 'After', 'Change', 'p (McNemar)', 'Cells below .05', 'Unread before', 'Unread after')
     return out + [{k: n if k == 'Run' else NOT_RUN for k in columns} for n in absent]

@@ -334,6 +334,36 @@ def test_nothing_of_the_users_is_replaced(hostile, tmp_path):
     (tmp_path/'empty').mkdir(); e.export('laya', hostile, tmp_path/'empty')
 
 
+def test_a_target_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    (tmp_path/'there').mkdir(); (tmp_path/'here').mkdir(); (tmp_path/'file').write_text('mine')
+    (tmp_path/'dangling').symlink_to(tmp_path/'nothing'); (tmp_path/'link').symlink_to(tmp_path/'there'); (tmp_path/'loop').symlink_to(tmp_path/'loop')
+    monkeypatch.chdir(tmp_path/'here')
+    before = sorted(tmp_path.rglob('*'))
+    for to, match in (('.', 'name a new folder'), ('..', 'name a new folder'), ('../here', 'name a new folder'), (tmp_path, 'name a new folder'), ('../dangling', 'leads to no folder'), ('../dangling/x', 'leads to no folder'), ('../link', 'name the folder that it leads to'),
+                      ('../file', 'this is a file'), ('../file/x/y', 'below a file'), ('../loop', 'symbolic link|loop')):
+        for force in (False, True):
+            with pytest.raises(DataError, match=match): e.export('laya', 'mix_test', to, force=force)
+    assert sorted(tmp_path.rglob('*')) == before and (tmp_path/'file').read_text() == 'mine'
+    e.export('laya', 'mix_test', '../link/x')                                   # below a link to a folder
+    assert (tmp_path/'there'/'x'/'dataset.jsonl').is_file()
+    assert 'name a new folder' in run_command('export', 'laya', 'mix_test', '--to', '.', code=1)
+
+
+def test_a_licence_is_one_line(hostile, tmp_path):
+    for licence in ('mit\n\n# Approved', 'mit\u2028x', 'a\x1bb'):
+        with pytest.raises(DataError, match='on one line'): e.export('laya', hostile, tmp_path/'x', licence=licence)
+    assert not (tmp_path/'x').exists()
+
+
+def test_the_readme_says_what_is_ours_and_what_it_was_tried_with(hostile, tmp_path):
+    from importlib import metadata
+    e.export('laya', hostile, tmp_path/'a'); e.export('laya', 'mix_test', tmp_path/'b')
+    theirs, ours = ((tmp_path/n/'README.md').read_text(encoding='utf-8') for n in 'ab')
+    assert 'The data set `hostile` for laya.evals' in theirs and "PolyRoute's" not in theirs and "PolyRoute's `mix_test` for laya.evals" in ours
+    try: assert f'laya=={metadata.version("laya")}' in ours
+    except metadata.PackageNotFoundError: assert 'tried with laya.' in ours
+
+
 # Back again
 
 def samples(data, scores): return [dict(doc=e.lm_eval_row(e.plan(data), i, 'x'), filtered_resps=[[repr(float(v)), 'False'] for v in s]) for i, s in zip(data, scores)]
@@ -357,7 +387,103 @@ def test_results_of_something_else_are_refused(tmp_path):
         with pytest.raises(DataError): e.import_results(format, tmp_path/name, data)
 
 
+def write_lm_eval(folder, data, scores):
+    write_jsonl(folder/'samples_x.jsonl', samples(data, scores))
+    return folder/'samples_x.jsonl'
+
+
+def write_inspect(file, data, answers, **log):
+    file.write_text(json.dumps(dict(samples=[dict(id=i.id, input=e.ask(i.question, i.state), scores=dict(choice=dict(answer=a))) for i, a in zip(data, answers)], **log)))
+    return file
+
+
+def test_the_predictions_of_another_system_are_not_overwritten(board_home, tmp_path):
+    data, root = load('ml_test'), tmp_path/'out'
+    before = tree(root)
+    file = write_lm_eval(tmp_path, data, np.zeros((240, 3)))
+    said = run_command('import-results', 'lm-eval', file, 'ml_test', '--slug', 'best', code=1)
+    assert "'best' belongs to another system" in said and tree(root) == before
+    assert 'belongs to another system' in run_command('import-results', 'lm-eval', file, 'ml_test', '--slug', 'tfidf-all', '--out', tmp_path/'new', code=1)      # a registered one
+    run_command('import-results', 'lm-eval', file, 'ml_test', '--slug', 'mine')
+    run_command('import-results', 'lm-eval', file, 'ml_test', '--slug', 'mine')                         # its own may be replaced
+    assert {f: b for f, b in tree(root).items() if not f.startswith('systems/mine/')} == before
+    for slug in ('Bad_Slug', '', '../x', 'x'*51): assert 'a slug is made of' in run_command('import-results', 'lm-eval', file, 'ml_test', '--slug', slug, code=1)
+
+
+def test_results_on_two_splits_are_one_system_and_can_be_submitted(home, tmp_path):
+    from polyroute.submissions import read_submission
+    r = np.random.default_rng(0)
+    for split, more in (('ml_test', ['--exposure', 'none', '--track', 'A', '--name', 'My model']), ('mix_test', [])):
+        data = load(split)
+        run_command('import-results', 'lm-eval', write_lm_eval(tmp_path, data, r.normal(size=(len(data), 3))), split, '--slug', 'mine', '--out', tmp_path/'o', *more)
+    s = read_submission(tmp_path/'o'/'systems'/'mine')
+    assert {p.header.split for p in s.predictions.values()} == {'ml_test', 'mix_test'} and {p.header.version for p in s.predictions.values()} == {s.card.version}
+    assert (s.card.name, s.card.track, s.card.exposure) == ('My model', 'A', 'none')                    # what is not said again stays
+    data = load('mix_test')
+    run_command('import-results', 'lm-eval', write_lm_eval(tmp_path, data, np.tile([0, 9, 0], (len(data), 1))), 'mix_test', '--slug', 'mine', '--out', tmp_path/'o')
+    assert (read_submission(tmp_path/'o'/'systems'/'mine').predictions['mix_test'].probs.argmax(1) == 1).all()      # a second import is not taken for the first
+
+
+def test_one_text_may_have_two_answers(tmp_path):
+    data = read_items(write_jsonl(tmp_path/'d.jsonl', (Item(f'i{n}', 'the same text', DEPARTMENT, 'billing', None, {}).to_row() for n in range(70))))
+    r = np.random.default_rng(1).permutation(70)
+    p = e.import_results('inspect', write_inspect(tmp_path/'log.json', [data[n] for n in r], ['ABC'[n % 3] for n in r]), data, 'sampler')
+    e.record(p, tmp_path/'o')
+    from polyroute.predictions import frozen
+    got = frozen('sampler', 'd', tmp_path/'o', data)
+    assert got.header.labels_only and list(got.probs.argmax(1)) == [n % 3 for n in range(70)]
+
+
+def test_an_export_of_something_else_is_refused(tmp_path):
+    data, other = toy_data(tmp_path/'a.jsonl', 9), toy_data(tmp_path/'b.jsonl', 9)
+    (tmp_path/'sub').mkdir(); (tmp_path/'empty').mkdir()
+    changed = toy_data(tmp_path/'sub'/'a.jsonl', 9, meta=lambda i: {})
+    for f in ('lm-eval', 'inspect'): e.export(f, data, tmp_path/f)
+    file = write_lm_eval(tmp_path, data, np.zeros((9, 3)))
+    assert len(e.import_results('lm-eval', file, data, exported=tmp_path/'lm-eval')) == 9
+    for folder, of, match in (('inspect', data, 'an export for inspect'), ('lm-eval', other, "data set 'a', not of 'b'"), ('lm-eval', changed, 'other data of this name.*SHA-256'), ('empty', data, 'no export.json')):
+        with pytest.raises(DataError, match=match): e.import_results('lm-eval', file, of, exported=tmp_path/folder)
+    for folder, match in (('inspect', 'an export for inspect'), ('empty', 'no export.json')):
+        with pytest.raises(DataError, match=match): e.import_results('mteb', tmp_path, data, exported=tmp_path/folder)
+    (tmp_path/'empty'/'export.json').write_text('[]')
+    with pytest.raises(DataError, match='not what polyroute export writes'): e.import_results('mteb', tmp_path, data, exported=tmp_path/'empty')
+    # and without the folder, where the results carry the texts
+    texts = toy_data(tmp_path/'c.jsonl', 9, state=lambda i: f'other {i}')
+    with pytest.raises(DataError, match='not of an item'): e.import_results('inspect', write_inspect(tmp_path/'log.json', texts, 'A'*9), data)
+    with pytest.raises(DataError, match='on other data'): e.import_results('inspect', write_inspect(tmp_path/'log.json', data, 'A'*9, eval=dict(metadata=dict(sha256=changed.sha256))), data)
+    case = lambda i, **more: dict(qid='department', expected=i.gold, tags=[], answer=dict(probabilities={o: 1/3 for o in DEPARTMENT.options})) | more
+    for more in (dict(), dict(tags=['script:Latin'])):
+        (tmp_path/'report.json').write_text(json.dumps(dict(cases=[case(i, **more) for i in data])))
+        if not more: assert len(e.import_results('laya', tmp_path/'report.json', data)) == 9
+        else:
+            with pytest.raises(DataError, match='not of the item that stands there'): e.import_results('laya', tmp_path/'report.json', data)
+
+
+def test_a_fault_of_the_results_is_named(tmp_path):
+    data = toy_data(tmp_path/'a.jsonl', 6)
+    logs = tmp_path/'logs'
+    logs.mkdir(); (logs/'x.eval').write_bytes(b'PK')
+    with pytest.raises(DataError, match='--log-format json'): e.import_results('inspect', logs, data)
+    with pytest.raises(DataError, match="status is 'error' .no such model."): e.import_results('inspect', write_inspect(tmp_path/'log.json', data, 'A'*6, status='error', error=dict(message='no such model')), data)
+    with pytest.raises(DataError, match="status is 'cancelled'"): e.import_results('inspect', write_inspect(tmp_path/'log.json', data, 'A'*6, status='cancelled', error=None), data)
+    assert len(e.import_results('inspect', write_inspect(tmp_path/'log.json', data, 'A'*6, status='success'), data)) == 6
+    with pytest.raises(DataError, match='folder.*--json'): e.import_results('laya', logs, data)
+    with pytest.raises(DataError, match='no such file'): e.import_results('laya', tmp_path/'nowhere.json', data)
+
+
 # CLI
+
+def test_examples_write_to_a_folder_of_ones_own(hostile, tmp_path):
+    example = [l for l in run_command('import-results', '--help').split('\n') if l.strip().startswith('polyroute import-results')]
+    assert len(example) == 2 and all('--out my_outputs' in l for l in example)
+    for f, more in ARGS.items():
+        e.export(f, hostile, tmp_path/f, **more)
+        text = (tmp_path/f/'README.md').read_text(encoding='utf-8')
+        assert f'import-results {f} ' in text and '--slug my-model --out my_outputs --exported FOLDER\n' in text
+        assert ('is their vote' in text) == (f == 'mteb')
+    e.export('laya', 'nli', tmp_path/'suite', suite='romcom')
+    assert '--exported FOLDER --suite romcom\n' in (tmp_path/'suite'/'README.md').read_text(encoding='utf-8')
+
 
 def test_commands(home, hostile, tmp_path):
     told = json.loads(run_command('export', 'lm-eval', 'ml_test', '--to', tmp_path/'x', '--json'))
