@@ -232,9 +232,9 @@ def resolution_text(
     r = resolution(b)
     if not b.cards: return f'{len(b.data)} items; no system has predictions on {b.split} in {outputs_dir()}: run polyroute evaluate.'
     if r.systems < 2: return f'{len(b.data)} items; one system, nothing to compare.'
-    least = f'{100*r.exact:.1f} points' if r.exact == r.exact else 'nothing: even a clean sweep of the discordant items would not be significant'
-    return (f'{r.items} items. The top {r.systems} differ on {100*r.discordance:.1f}% of the items on average, so the smallest difference that can be resolved among them (α = {b.alpha}, 80% power) is {least}; '
-            f'the largest among them is {100*r.largest_gap:.1f}. {r.separated} of {r.pairs} pairs are separated at p < {b.alpha}, {r.separated_holm} after Holm\'s correction.')
+    told = f'the smallest difference that can be resolved among them (α = {b.alpha}, 80% power) is {100*r.exact:.1f} points' if r.exact == r.exact else f'no difference among them can be resolved (α = {b.alpha}, 80% power): not even one system being right on all of those would be significant'
+    return (f'{r.items} items. The top {r.systems} differ on {100*r.discordance:.1f}% of the items on average, so {told}; '
+            f'the largest difference among them is {100*r.largest_gap:.1f}. {r.separated} of {r.pairs} pairs are separated at p < {b.alpha}, {r.separated_holm} after Holm\'s correction.')
 
 # %% ../nbs/31_leaderboard.ipynb #ea1c51b9
 def render(
