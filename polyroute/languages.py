@@ -11,7 +11,7 @@ from typing import NamedTuple, Sequence
 import numpy as np
 from . import metrics, significance
 from .items import LANGUAGES, VARIETIES, DataError, Dataset, load, outputs_dir, write_jsonl
-from .leaderboard import NAN, Board, Comparison, above_chance, compare_all
+from .leaderboard import NAN, Board, Comparison, compare_all
 from .metrics import p_cell
 from .plots import family
 from .predictions import Predictions

@@ -67,6 +67,11 @@ def with_encoder(
     return run._replace(encoder=encoder, slug=f'{run.slug}-{stem}', name=f'{run.name} ({encoder})', options=f'{run.options or run.slug} --encoder {encoder}')
 
 # %% ../nbs/30_tracks.ipynb #d7812f09
+_ONE_OF = lambda *names: (names.__contains__, ' or '.join(map(repr, names)))
+_SHARE, _COUNT, _RATE = (lambda v: 0 <= v <= 1, 'between 0 and 1'), (lambda v: v >= 1, 'at least 1'), (lambda v: 0 < v < math.inf, 'above 0')
+_WITHIN = {'model': _ONE_OF('laya', 'biencoder'), 'layout': _ONE_OF('sequential', 'parallel'), 'precision': _ONE_OF('auto', 'bf16', 'fp32'), 'shuffle_from': (lambda v: v >= 0, 'at least 0'), 'weight_decay': (lambda v: 0 <= v < math.inf, 'at least 0')}
+_WITHIN |= dict.fromkeys(['epochs', 'batch', 'pool', 'max_len', 'head_max_len'], _COUNT) | dict.fromkeys(['encoder_lr', 'head_lr', 'clip'], _RATE) | dict.fromkeys(['warmup', 'min_lr', 'freeze_layers', 'views', 'romanised', 'joined', 'calibration'], _SHARE)
+
 @dataclass(frozen=True)
 class Recipe:
     "Everything that decides a training run besides encoder, rows and seed."
@@ -95,6 +100,9 @@ class Recipe:
     calibration_seed: int = 20260922
     precision: str = 'auto'          # 'bf16', 'fp32', or bf16 where the processor computes in it
 
+    def __post_init__(self):
+        if bad := [f'{k} is {within}, not {getattr(self, k)!r}' for k, (holds, within) in _WITHIN.items() if not holds(getattr(self, k))]: raise DataError('; '.join(bad))
+
     def to_json(self) -> dict:
         "Return the recipe's settings; views of the texts that are off are no part of it."
         return {k: v for k, v in asdict(self).items() if v or k not in ('romanised', 'joined')}
@@ -106,11 +114,6 @@ class Recipe:
 _BIENCODER = Recipe(model='biencoder', epochs=3, one_question=False, encoder_lr=5e-5, head_lr=1e-2)
 RECIPES = {'laya': Recipe(), 'parallel': Recipe(layout='parallel', freeze_layers=0., head_lr=3e-4), 'biencoder': _BIENCODER, 'views': replace(_BIENCODER, epochs=4, views=.25, romanised=.25, joined=.15)}
 
-_ONE_OF = lambda *names: (names.__contains__, ' or '.join(map(repr, names)))
-_SHARE, _COUNT, _RATE = (lambda v: 0 <= v <= 1, 'between 0 and 1'), (lambda v: v >= 1, 'at least 1'), (lambda v: 0 < v < math.inf, 'above 0')
-_WITHIN = {'model': _ONE_OF('laya', 'biencoder'), 'layout': _ONE_OF('sequential', 'parallel'), 'precision': _ONE_OF('auto', 'bf16', 'fp32'), 'shuffle_from': (lambda v: v >= 0, 'at least 0'), 'weight_decay': (lambda v: 0 <= v < math.inf, 'at least 0')}
-_WITHIN |= dict.fromkeys(['epochs', 'batch', 'pool', 'max_len', 'head_max_len'], _COUNT) | dict.fromkeys(['encoder_lr', 'head_lr', 'clip'], _RATE) | dict.fromkeys(['warmup', 'min_lr', 'freeze_layers', 'views', 'romanised', 'joined', 'calibration'], _SHARE)
-
 def with_recipe(
     run: Run,
     changes: Mapping[str, object],   # setting -> value, or the text of one
@@ -120,7 +123,6 @@ def with_recipe(
     old = run.settings.to_json() | asdict(run.settings)
     if unknown := set(changes) - set(old): raise DataError(f'a recipe has no setting {min(unknown)!r}; it has: {", ".join(sorted(old))}')
     new = {k: _as(v, type(old[k]), k) for k, v in changes.items()}
-    if bad := [f'{k} is {_WITHIN[k][1]}, not {v!r}' for k, v in new.items() if k in _WITHIN and not _WITHIN[k][0](v)]: raise DataError('; '.join(bad))
     recipe = replace(run.settings, **new)
     if recipe == run.settings: return run
     return run._replace(recipe=recipe, slug=f'{run.slug}-{recipe.version()}', name=f'{run.name} ({", ".join(f"{k} {v}" for k, v in new.items())})', options=' '.join([run.options or run.slug, *(f'--set {k}={v}' for k, v in new.items())]))
