@@ -16,12 +16,13 @@ from .items import LANGUAGES, SPLITS, WITHHELD, DataError, Dataset, data_dir, lo
 from .predictions import Predictions, frozen, need_same_items
 from .significance import ALPHA, Estimate
 from .systems import TRACKS, Card, cards, declared, read_latency, was_run, why_absent
+from .tracks import best_candidate, read_selection
 
 # %% auto #0
-__all__ = ['NAN', 'SPLIT_NAMES', 'NOTE', 'PAGE', 'scores', 'Board', 'read_board', 'commonest_share', 'above_chance', 'Resolution',
-           'resolution', 'main_table', 'view_table', 'system_table', 'resolution_text', 'render', 'read_boards',
-           'report', 'to_json', 'data_note', 'Comparison', 'compare', 'compare_all', 'comparison_row', 'read_results',
-           'results_table']
+__all__ = ['NAN', 'SPLIT_NAMES', 'NOTE', 'PAGE', 'scores', 'Board', 'read_board', 'commonest_share', 'above_chance', 'in_detail',
+           'Resolution', 'resolution', 'main_table', 'view_table', 'system_table', 'resolution_text', 'render',
+           'read_boards', 'report', 'to_json', 'data_note', 'Comparison', 'compare', 'compare_all', 'comparison_row',
+           'read_results', 'results_table']
 
 # %% ../nbs/31_leaderboard.ipynb #47e0fb09
 NAN = float('nan')
@@ -76,6 +77,7 @@ class Board:
     absent: dict[str, str]          # slug -> why it has no predictions here
     alpha: float = ALPHA
     spread: dict[str, metrics.SeedSpread] = field(default_factory=dict)   # slug -> spread of the frozen seeds, where there are several
+    chosen: str = ''                # slug of the system that was chosen on rows held out of training; '' where none was
 
     @property
     def slugs(self) -> list[str]: return [c.slug for c in self.cards]
@@ -127,7 +129,8 @@ def read_board(
         all_seeds = [q for s in c.seeds if (q := frozen(c.slug, split, root, data, seed=s))] if len(c.seeds) > 1 else []
         if len(all_seeds) > 1: spread[c.slug] = metrics.seed_spread(np.array([q.hit for q in all_seeds]).T)
     found.sort(key=lambda cp: (-int(cp[1].hit.sum()), cp[0].slug))
-    return Board(split, data, [c for c, _ in found], [p for _, p in found], absent, alpha, spread)
+    candidates = read_selection(root)
+    return Board(split, data, [c for c, _ in found], [p for _, p in found], absent, alpha, spread, best_candidate(candidates) if candidates else '')
 
 def commonest_share(
     data: Dataset,
@@ -142,6 +145,13 @@ def above_chance(
     "Return the systems whose Wilson interval lies above the commonest answer's accuracy."
     floor = commonest_share(b.data)
     return [j for j in range(len(b.cards)) if metrics.wilson(int(b.hit[:, j].sum()), len(b.data))[0] > floor]
+
+def in_detail(
+    b: Board,
+) -> int|None:        # position; None: no system is better than the commonest answer
+    "Return the system to look at closely: the one that was chosen on rows held out of training, where it is on the board, else the first one, which the split's own items chose."
+    able = above_chance(b)
+    return b.slugs.index(b.chosen) if b.chosen in b.slugs else able[0] if able else None
 
 # %% ../nbs/31_leaderboard.ipynb #b4e65a35
 class Resolution(NamedTuple):

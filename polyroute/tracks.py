@@ -47,11 +47,11 @@ _STEPS = (('base', 'base rows', 'train', 'B', (1,)), ('withheld', '4 languages w
           ('native-25', '25% native rows', 'train_ml_25', 'C', (1,)), ('typed', 'typed rows only', 'train_typed', 'B', (1,)), ('base-free', 'base rows, exposure-free', 'train_free', 'B', (1,)),
           ('withheld-free', 'withheld, exposure-free', 'train_ml_ho_free', 'B', (1,)))
 
-def _ladder(stem, name, encoder, recipe, steps):
-    return [Run(f'{stem}-{s}', f'{name}, {n}', encoder, rows, track, EXPOSURE[rows], seeds, recipe) for s, n, rows, track, seeds in _STEPS if s in steps]
+def _ladder(stem, name, encoder, recipe, steps, typed=None):
+    return [Run(f'{stem}-{s}', f'{name}, {n}', encoder, rows, track, EXPOSURE[rows], seeds, typed or recipe if s == 'typed' else recipe) for s, n, rows, track, seeds in _STEPS if s in steps]
 
 _ALL = [s for s, *_ in _STEPS]
-RUNS = {r.slug: r for r in _ladder('multilingual', 'Multilingual FT', 'multilingual', 'laya', _ALL) + _ladder('english', 'English-root FT', 'english-root', 'parallel', ('base', 'typed'))
+RUNS = {r.slug: r for r in _ladder('multilingual', 'Multilingual FT', 'multilingual', 'laya', _ALL, 'typed') + _ladder('english', 'English-root FT', 'english-root', 'parallel', ('base', 'typed'), 'typed')
         + _ladder('biencoder', 'Bi-encoder FT', 'multilingual', 'biencoder', _ALL) + _ladder('biencoder-english', 'English bi-encoder FT', 'english-root', 'biencoder', ('base', 'typed'))
         + [Run('biencoder-views', 'Bi-encoder FT, all native rows, other views', 'multilingual', 'train_ml', 'C', EXPOSURE['train_ml'], (1,), 'views'),
            Run('biencoder-mean', 'Bi-encoder, mean of the weights with and without views', 'multilingual', 'train_ml', 'C', EXPOSURE['train_ml'], (1,), 'views', (('biencoder-native', 1), ('biencoder-views', 1)))]}
@@ -112,7 +112,7 @@ class Recipe:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:8]
 
 _BIENCODER = Recipe(model='biencoder', epochs=3, one_question=False, encoder_lr=5e-5, head_lr=1e-2)
-RECIPES = {'laya': Recipe(), 'parallel': Recipe(layout='parallel', freeze_layers=0., head_lr=3e-4), 'biencoder': _BIENCODER, 'views': replace(_BIENCODER, epochs=4, views=.25, romanised=.25, joined=.15)}
+RECIPES = {'laya': Recipe(), 'parallel': (_PARALLEL := Recipe(layout='parallel', freeze_layers=0., head_lr=3e-4)), 'typed': replace(_PARALLEL, one_question=False), 'biencoder': _BIENCODER, 'views': replace(_BIENCODER, epochs=4, views=.25, romanised=.25, joined=.15)}
 
 def with_recipe(
     run: Run,

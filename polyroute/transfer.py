@@ -12,11 +12,11 @@ from . import metrics
 from .items import WITHHELD, DataError, load, outputs_dir, write_atomic
 from .leaderboard import Comparison, compare_all
 from .predictions import Predictions
-from .systems import declared, read_card, training_set, writable_outputs
+from .systems import declared, training_set, writable_outputs
 
 # %% auto #0
-__all__ = ['LADDERS', 'BASES', 'SIZES', 'SAMPLES', 'CURVE_SPLITS', 'QUESTIONS', 'Ladder', 'read_rungs', 'withheld_view', 'steps',
-           'sample_sizes', 'native_samples', 'curve_points', 'write_curves', 'read_curves', 'Point', 'curve',
+__all__ = ['LADDERS', 'TUNED', 'CURVE_SPLITS', 'BASES', 'SIZES', 'SAMPLES', 'QUESTIONS', 'Ladder', 'read_rungs', 'withheld_view',
+           'steps', 'sample_sizes', 'native_samples', 'curve_points', 'write_curves', 'read_curves', 'Point', 'curve',
            'first_reaches', 'Asked', 'answer', 'sentence', 'summary']
 
 # %% ../nbs/32_transfer.ipynb #d7b41606
@@ -34,6 +34,8 @@ def _ladder(name, stem, last='all', released=None): return Ladder(name, released
 
 LADDERS = {'encoder': _ladder("Laya's layout", 'multilingual', 'native', 'multilingual-typed'), 'biencoder': _ladder('Bi-encoder', 'biencoder', 'native', 'biencoder-typed'),
            'e5': _ladder('Frozen e5 + LR', 'e5-logreg', released='e5-zeroshot'), 'tfidf': _ladder('TF-IDF + LR', 'tfidf')}
+TUNED = ('encoder', 'biencoder')      # the ladders whose encoder is trained
+CURVE_SPLITS = ('ml_test', 'mix_test', 'ml_hard')
 
 def read_rungs(
     split: str,
@@ -66,7 +68,6 @@ def steps(
 BASES = {'base rows': 'train', 'English rows': 'train_free'}                     # what is always there: the department rows of a training set
 SIZES = (0, 12, 24, 48, 96, 180, 270, 540, 810, 1080)                            # native rows
 SAMPLES = 10
-CURVE_SPLITS = ('ml_test', 'mix_test', 'ml_hard')
 
 def _families():
     "Family -> how rows are fitted, and what the fitted classifier reads."
@@ -171,13 +172,16 @@ class Asked(NamedTuple):
     split: str
     withheld: bool = False      # on the four withheld languages only
 
-def _three_questions():
-    every, tuned, cheap = list(LADDERS.values()), [LADDERS['encoder'], LADDERS['biencoder']], [LADDERS['tfidf'], LADDERS['e5']]
-    return {'How much do native rows add?': [Asked(l.native, l.base, s) for l in every for s in CURVE_SPLITS],
-            'Does it transfer to a script never seen?': [Asked(x, y, 'ml_test', True) for l in every for x, y in ((l.withheld, l.base), (l.native, l.withheld), (l.withheld_free, l.base_free), (l.base, l.base_free))],
+def _questions():
+    every, tuned, cheap = list(LADDERS.values()), [LADDERS[k] for k in TUNED], [l for k, l in LADDERS.items() if k not in TUNED]
+    return {'What do department rows add to a system that had none?': [Asked(l.base, l.released, s) for l in every if l.released for s in CURVE_SPLITS] + [Asked(l.withheld, l.released, 'ml_test', True) for l in every if l.released],
+            'How much do native rows add to the base rows?': [Asked(l.native, l.base, s) for l in every for s in CURVE_SPLITS],
+            'Does it transfer to a script that no training row is written in?': [Asked(l.withheld_free, l.base_free, 'ml_test', True) for l in every],
+            "What do a language's own rows add?": [Asked(l.native, l.withheld, 'ml_test', True) for l in every],
+            'What does the generic multilingual block add?': [Asked(l.base, l.base_free, s) for l in every for s in CURVE_SPLITS] + [Asked(l.base, l.base_free, 'ml_test', True) for l in every],
             'What does tuning the encoder add?': [Asked(e.native, x.native, s) for e in tuned for x in cheap for s in CURVE_SPLITS]}
 
-QUESTIONS = _three_questions()
+QUESTIONS = _questions()
 
 def answer(
     asked: list[Asked],
@@ -206,12 +210,10 @@ def sentence(
 def summary(
     compared: list[tuple[Asked, Comparison]],
 ) -> str:
-    "Return in one sentence how many comparisons of a question are separated, and in which direction the largest of them goes."
+    "Return in one sentence how many comparisons of a question are separated, and the largest of them with its interval."
     if not compared: return 'Nothing to compare: no system of this question is frozen.'
     apart = [(a, c) for a, c in compared if c.verdict != 'not separated']
-    if not apart:
-        a, c = max(compared, key=lambda x: abs(x[1].difference.value))
-        return f'None of {len(compared)} comparisons is separated; the largest difference is {100*c.difference.value:+.1f} points ({a.first} against {a.second}, {c.items} items of {a.split}).'
-    up = sum(c.difference.value > 0 for _, c in apart)
-    a, c = max(apart, key=lambda x: abs(x[1].difference.value))
-    return f'{len(apart)} of {len(compared)} comparisons are separated, {up} of them in favour of the first system; the largest is {100*c.difference.value:+.1f} points ({a.first} against {a.second}, {c.items} items of {a.split}).'
+    a, c = max(apart or compared, key=lambda x: abs(x[1].difference.value))
+    largest = f'{100*c.difference.value:+.1f} points [{100*c.difference.lo:+.1f}, {100*c.difference.hi:+.1f}] ({a.first} against {a.second}, {c.items} items of {a.split}{", the withheld languages" if a.withheld else ""})'
+    if not apart: return f'None of {len(compared)} comparisons is separated; the largest difference is {largest}.'
+    return f'{len(apart)} of {len(compared)} comparisons are separated, {sum(c.difference.value > 0 for _, c in apart)} of them in favour of the first system; the largest is {largest}.'
