@@ -13,7 +13,9 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 from . import significance
 from .items import LANGUAGES, DataError, Dataset, MissingPackage, load, outputs_dir, read_rows, shipped_data, write_jsonl
+from .languages import paired_text
 from .leaderboard import NAN, Board, Comparison, compare_all
+from .metrics import p_text, points
 from .predictions import Predictions
 from .significance import ALPHA, Estimate
 from .systems import training_set, writable_outputs
@@ -24,7 +26,8 @@ __all__ = ['INDEPENDENT', 'MEASURES', 'ALPHABET', 'MIXED_WITH', 'SPLITS_WITH_MIX
            'opens_sentence', 'is_independent', 'WordModel', 'Tagger', 'word_counts', 'english_rows', 'common_english',
            'english_words', 'native_rows', 'fit_tagger', 'write_tags', 'read_tags', 'Labelled', 'labelled_tokens',
            'TagScore', 'score_tags', 'compare_measures', 'measure', 'mixing_table', 'read_tagged', 'Reversal',
-           'change_test', 'reversals', 'Disagreement', 'disagreement', 'thirds', 'Slope', 'slope_within']
+           'reversal_text', 'change_test', 'reversals', 'Disagreement', 'disagreement', 'thirds', 'Slope',
+           'slope_within', 'slopes_text']
 
 # %% ../nbs/34_codemixed.ipynb #2a98f837
 INDEPENDENT = ('other',)      # tags that name no language
@@ -406,6 +409,16 @@ class Reversal(NamedTuple):
     p_change_holm: float        # Holm over the pairs
     verdict: str                # 'reverses', 'changes', 'not shown'
 
+def reversal_text(
+    r: Reversal,
+    name: str,        # of the pair
+) -> str:
+    "Return in words what two splits say about the order of a pair."
+    opposite = r.native.difference.value*r.mixed.difference.value < 0
+    said = {'reverses': 'The order reverses, separated on both splits', 'changes': 'The distance changes', 'not shown': 'Neither a reversal nor a change of distance is shown'}[r.verdict]
+    if opposite and r.verdict != 'reverses': said = f'Nominally the order reverses, but not separated on both splits; {said[0].lower()}{said[1:]}'
+    return f'{name}: on native text {paired_text(r.native)}, on mixed text {paired_text(r.mixed)}. {said} ({points(*r.change)} points, {p_text(r.p_change_holm)}). '
+
 def change_test(
     a: np.ndarray,        # (n,) differences between two systems on the items of one split: -1, 0, 1
     b: np.ndarray,        # (m,) the same on another split
@@ -505,3 +518,17 @@ def slope_within(
     xx, xy = w @ value**2 - (sx**2/n).sum(axis=1), w @ (value*y) - (sx*sy/n).sum(axis=1)
     b = xy[xx > 1e-12]/xx[xx > 1e-12]
     return Slope(float((x @ z)/(x @ x)/10), *(np.quantile(b, [.025, .975])/10).tolist(), float(p))
+
+def slopes_text(
+    split: str,                                    # as texts name it
+    rows: Sequence[tuple[str, Slope, float]],      # what was looked at, its slope, its p after Holm's correction; the last row is the one with all systems
+    alpha: float = ALPHA,
+) -> str:                                          # '' without slopes
+    "Return in words what the slopes on a split show and what their intervals exclude."
+    rows = [r for r in rows if r[1].per_tenth == r[1].per_tenth]
+    if not rows: return ''
+    outside = lambda lo, hi: f'{"any cost" if lo > 0 else f"costs beyond {-100*lo:.1f} points"} and {"any gain" if hi < 0 else f"gains beyond {100*hi:.1f}"} per 0.1 of the index'
+    clear = [f'{n} ({100*s.per_tenth:+.1f} points per 0.1, {p_text(p)})' for n, s, p in rows if p < alpha]
+    name, last, _ = rows[-1]
+    return (f'{split}: {"a slope other than zero is shown for " + "; ".join(clear) if clear else f"no slope is separated from zero at {alpha}"} (Holm). The 95% intervals of all {len(rows)} rows, which share the items, exclude '
+            f'{outside(min(s.lo for _, s, _ in rows), max(s.hi for _, s, _ in rows))}; that of the row “{name}”, by itself, excludes {outside(last.lo, last.hi)}; what lies within is not excluded. ')

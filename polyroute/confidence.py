@@ -11,21 +11,23 @@ from typing import Callable, NamedTuple
 import numpy as np
 from . import audit, classical, embedding, metrics, significance, tracks
 from .items import LANGUAGES, VARIETIES, DataError, Dataset, load, outputs_dir
-from .leaderboard import NAN, Board, scores
-from .metrics import number, percent
+from .leaderboard import NAN, SPLIT_NAMES, Board, above_chance, commonest_share, in_detail, scores
+from .metrics import number, p_cell, p_text, percent
 from .predictions import Predictions, find_predictions, header_for, read_lines, read_predictions, write_predictions
 from .significance import NOTHING, Estimate
-from .systems import CHUNK, Card, System, check_output, get, read_card, training_set, writable_outputs
+from .systems import CHUNK, Card, System, check_output, read_card, training_set, writable_outputs
+from .tracks import find_system
 
 # %% auto #0
 __all__ = ['TOLD_APART', 'CALIBRATION', 'FOLDS', 'REFIT', 'TEMPERATURES', 'ROWS', 'EVERYTHING', 'ece_interval',
-           'ConfidenceScores', 'confidence_scores', 'interval_text', 'confidence_row', 'Bin', 'reliability_bins',
-           'confident', 'calibration_p', 'GroupCalibration', 'calibration_by', 'calibration_warning', 'group_name',
-           'seen_texts', 'held_out_predictions', 'held_out_path', 'read_held_out', 'trained_or_registered',
-           'freeze_held_out', 'same_accuracy_p', 'log_probabilities', 'temperature_losses', 'best_temperature',
-           'Temperatures', 'fit_temperatures', 'rescale', 'Gain', 'temperature_gain', 'gain_sentence', 'RowsPoint',
-           'RowsCurve', 'rows_curve', 'rows_needed', 'Certified', 'certified_threshold', 'conformal_threshold',
-           'least_rows', 'Answered', 'answered', 'promise_sentence']
+           'ConfidenceScores', 'confidence_scores', 'interval_text', 'confidence_row', 'closely_sentence',
+           'unlearned_sentence', 'Bin', 'reliability_bins', 'confident', 'calibration_p', 'GroupCalibration',
+           'calibration_by', 'calibration_warning', 'group_name', 'seen_texts', 'held_out_predictions', 'held_out_path',
+           'read_held_out', 'freeze_held_out', 'same_accuracy_p', 'Hardness', 'hardness', 'hardness_sentence',
+           'hardness_reading', 'log_probabilities', 'temperature_losses', 'best_temperature', 'Temperatures',
+           'fit_temperatures', 'rescale', 'Gain', 'temperature_gain', 'gain_sentence', 'RowsPoint', 'RowsCurve',
+           'rows_curve', 'rows_needed', 'Certified', 'certified_threshold', 'conformal_threshold', 'least_rows',
+           'Answered', 'answered', 'promise_sentence']
 
 # %% ../nbs/37_confidence.ipynb #173ba771
 def ece_interval(
@@ -87,6 +89,29 @@ def confidence_row(
     row = {'Mean confidence': percent(s.mean_confidence), 'ECE [95% CI]': interval_text(s.ece), 'Noise (95th)': f'{number(s.ece_floor)} ({number(s.ece_floor_95)})', 'NLL': number(s.nll), 'AURC': number(s.aurc),
            'acc@80%': percent(s.selective_80), 'Confident errors': f'{s.confident_errors:.0f} of {s.errors}' if given else ''}
     return {'System': name, 'Accuracy [95% CI]': percent(*s.accuracy)} | (row if given else dict.fromkeys(row, 'n/a'))
+
+# %% ../nbs/37_confidence.ipynb #7e5e8bdd
+def closely_sentence(
+    b: Board,
+) -> str:
+    "Return which system of a board is looked at closely and how it was chosen, in a sentence or two."
+    at, split = in_detail(b), SPLIT_NAMES.get(b.split, b.split).lower()
+    if at is None: return f'No system is better than the commonest answer on the {split} split, so none is looked at closely.'
+    name = b.cards[at].name
+    if b.slugs[at] != b.chosen: return f'{name} is looked at closely: the most accurate on the {split} split, so chosen by the very items that it is measured on. Its figures there come out too well.'
+    return f'{name} is looked at closely on every split: it was chosen among the candidate recipes by training rows that were held out, not by test items. By accuracy it is number {at + 1} of {len(b.cards)} on the {split} split.'
+
+def unlearned_sentence(
+    b: Board,
+    slugs: list[str],       # systems that stand for others; those without predictions are left out
+) -> str:
+    "Return which of some systems are not told apart from one that always gives the commonest answer, in a sentence or two."
+    able = {b.slugs[j] for j in above_chance(b)}
+    there = [s for s in dict.fromkeys(slugs) if s in b.slugs]
+    none = [b.slugs.index(s) for s in there if s not in able]
+    if not none: return f'{len(there)} of {len(there)} of them are better than the commonest answer on the {SPLIT_NAMES.get(b.split, b.split).lower()} split, by the lower end of their interval.'
+    told = lambda j: f'{b.cards[j].name} ({percent(float(b.hit[:, j].mean()), *metrics.wilson(int(b.hit[:, j].sum()), len(b.data)))})'
+    return f'Not told apart from always giving the commonest answer ({percent(commonest_share(b.data))}): {"; ".join(map(told, none))}. What stands in such a row shows a system that has learned nothing measurable of this question; it says nothing about the system that it stands beside.'
 
 # %% ../nbs/37_confidence.ipynb #2f70f98b
 class Bin(NamedTuple):
@@ -255,24 +280,15 @@ def read_held_out(
     if p.header.version != card.version: raise DataError(f'made with version {p.header.version} of {card.slug}, whose card says {card.version}; make it again: polyroute confidence freeze {card.slug}', path, 1)
     return p
 
-def trained_or_registered(
-    name: str,      # an entry of the training tracks, a registered system, or module:object
-) -> System:
-    "Return a system that can answer; a trained one from its checkpoint in the cache."
-    if name not in tracks.RUNS: return get(name)
-    run = tracks.RUNS[name]
-    folder = tracks.run_folder(run, run.seeds[0])/'checkpoint'
-    if not folder.is_dir(): raise DataError(f'the weights of {name} are not in the cache; run: polyroute train {name}')
-    return tracks.trained_system(folder, tracks.run_card(run))
 
 def freeze_held_out(
-    name: str,                       # as for `trained_or_registered`
+    name: str,                       # as for `tracks.find_system`
     root: str|Path|None = None,      # outputs folder; the writable one if left out
     fresh: bool = False,             # compute even if there are some for the same version
     progress: Callable|None = None,
 ) -> Path:
     "Write a system's probabilities on training rows that it has not seen, unless they are there for the same version."
-    root, system = Path(root or writable_outputs()), trained_or_registered(name)
+    root, system = Path(root or writable_outputs()), find_system(name)
     path = find_predictions(held_out_path(system.card.slug, root))
     if path and not fresh:
         try: return path if read_held_out(system.card, root) else path
@@ -289,6 +305,60 @@ def same_accuracy_p(
     "Return Fisher's exact p-value that a system is right as often on the rows as on the split, which it must be if both come from one source."
     from scipy.stats import fisher_exact
     return float(fisher_exact([[int(q.hit.sum()), len(q) - int(q.hit.sum())] for q in (rows, p)]).pvalue)
+
+class Hardness(NamedTuple):
+    "Unseen training rows against the items of a split, for all systems together."
+    systems: int
+    lower: int              # systems that are right less often on the rows
+    alone: int              # systems that one by one differ: Fisher's p below TOLD_APART, uncorrected
+    difference: Estimate    # accuracy on the rows minus accuracy on the items, mean over the systems; nan without systems
+    p: float                # two-sided, of that mean
+
+def hardness(
+    rows: dict[str, Predictions],     # slug -> on unseen training rows, each system on its own choice of them
+    items: dict[str, Predictions],    # slug -> on the items of one split
+    n_boot: int = 2000,
+    seed: int = 0,
+) -> Hardness:                        # of the systems that have both
+    "Return whether rows or items are harder for systems that share them: texts are resampled, with what all systems made of them."
+    slugs = [s for s in rows if s in items]
+    if not slugs: return Hardness(0, 0, 0, NOTHING, NAN)
+    one, two = ([d[s] for s in slugs] for d in (rows, items))
+    value, (a, b) = np.array([p.hit.mean() - q.hit.mean() for p, q in zip(one, two)]), (_resampled_accuracy(d, n_boot, seed + n) for n, d in enumerate((one, two)))
+    draws = np.nanmean(a - b, axis=1)
+    p = 2*(1 + min((draws <= 0).sum(), (draws >= 0).sum()))/(1 + n_boot)
+    return Hardness(len(slugs), int((value < 0).sum()), sum(same_accuracy_p(x, y) < TOLD_APART for x, y in zip(one, two)), Estimate(float(value.mean()), *map(float, np.quantile(draws, [.025, .975]))), min(1., float(p)))
+
+def _resampled_accuracy(predictions, n_boot, seed):
+    "(n_boot, systems) accuracies where each resample draws texts for all systems at once; nan where it draws none of a system's own."
+    sources = {i: c for p in predictions for i, c in zip(p.ids, p.data.clusters)}
+    at = {i: n for n, i in enumerate(sources)}
+    there, hit = np.zeros((2, len(at), len(predictions)))
+    for j, p in enumerate(predictions):
+        where = [at[i] for i in p.ids]
+        there[where, j], hit[where, j] = 1, p.hit
+    w = significance.resample(len(at), n_boot, seed, clusters=np.array(list(sources.values()), dtype=object))
+    n = w @ there
+    return np.divide(w @ hit, n, out=np.full(n.shape, NAN), where=n > 0)
+
+def hardness_sentence(
+    h: Hardness,
+    items: str = 'native test items',
+) -> str:
+    "Return how unseen rows and test items compare over all systems, in a sentence."
+    if not h.systems: return 'No system has both unseen training rows and test items.'
+    d = h.difference
+    return f'{h.lower} of {h.systems} systems are right less often on their unseen training rows than on {items}; on average over the systems accuracy differs by {100*d.value:+.1f} points [{100*d.lo:+.1f}, {100*d.hi:+.1f}] ({p_text(h.p)}, texts resampled for all systems together). One by one {h.alone} differ (Fisher\'s p < {TOLD_APART}, uncorrected).'
+
+def hardness_reading(
+    h: Hardness,
+    items: str = 'native test items',
+) -> str:
+    "Return what the comparison of rows and items means for thresholds that were certified on the rows, in a sentence."
+    if not h.systems: return f'Whether rows and {items} are equally hard is not known.'
+    if not h.p < TOLD_APART: return f'Rows and {items} are not separated; a difference of {100*h.difference.lo:+.1f} to {100*h.difference.hi:+.1f} points would look the same, and that much a threshold may be too careful or too bold.'
+    if h.difference.value < 0: return f'The rows look harder, so a threshold certified on them is careful: that it is kept on {items} was to be expected, and does not show that rows and items come from one source.'
+    return f'The rows look easier, so a threshold certified on them is bold on {items}: its promise need not hold there.'
 
 # %% ../nbs/37_confidence.ipynb #d6e6082c
 TEMPERATURES = np.geomspace(1/20, 20, 241)     # steps of 2.5%; the middle one is 1

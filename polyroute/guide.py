@@ -10,20 +10,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Callable, Iterable, NamedTuple, Sequence
 import numpy as np
-from . import audit, card, confidence, errors, languages, metrics, router, significance, stress
+from . import audit, card, codemixed, confidence, errors, languages, metrics, router, significance, stress
 from .items import LANGUAGES, WITHHELD, DataError, data_dir, reference
-from .leaderboard import NAN, SPLIT_NAMES, Board, Comparison, above_chance, compare_all, read_board, resolution
+from .leaderboard import NAN, SPLIT_NAMES, Board, Comparison, above_chance, compare_all, in_detail, read_board, resolution
 from .predictions import Predictions
 from .significance import ALPHA, NOTHING, Estimate
 from .systems import read_card
 from .transfer import LADDERS
 
 # %% auto #0
-__all__ = ['HOLDS', 'FAILS', 'OPEN', 'EVERY', 'SOME', 'PAPER', 'OURS', 'RECOMMENDATIONS', 'WRITTEN_IN', 'NOTICEABLE', 'RISK',
-           'DELTA', 'GUIDE_STYLE', 'Check', 'Evidence', 'sides', 'Verdict', 'judge', 'Recommendation', 'recommend',
-           'all_recommendations', 'Results', 'on', 'name_of', 'from_comparison', 'compared', 'falls', 'mean_differs',
-           'either_way', 'kept_change', 'optimism', 'broken_promises', 'Judged', 'guide', 'numbers', 'items_of', 'row',
-           'as_data', 'guide_html', 'checklist']
+__all__ = ['HOLDS', 'FAILS', 'OPEN', 'EVERY', 'SOME', 'PAPER', 'OURS', 'RECOMMENDATIONS', 'WRITTEN_IN', 'SHORTFALL', 'NOTICEABLE',
+           'RISK', 'DELTA', 'GUIDE_STYLE', 'Check', 'Evidence', 'sides', 'Verdict', 'judge', 'Recommendation',
+           'recommend', 'all_recommendations', 'Results', 'on', 'name_of', 'from_comparison', 'compared', 'falls',
+           'mean_differs', 'either_way', 'kept_change', 'optimism', 'broken_promises', 'Judged', 'guide', 'numbers',
+           'items_of', 'row', 'as_data', 'guide_html', 'checklist']
 
 # %% ../nbs/39_guide.ipynb #747f77e2
 HOLDS, FAILS, OPEN = 'holds', 'does not hold', 'not resolved'
@@ -217,19 +217,21 @@ def _two_splits(r):
     a, b = r.board(), r.board('mix_test')
     pairs = [(a.slugs[i], a.slugs[j]) for i, j in languages.encoder_pairs(a) or languages.stand_ins(a)]
     gap = lambda board, f, s: on(board, s).hit.astype(float) - on(board, f).hit
-    checks = [either_way(mean_differs(gap(b, f, s), gap(a, f, s), f'{name_of(a, f)} and {name_of(a, s)}')) for f, s in pairs if {f, s} <= set(b.slugs)]
+    both = [(gap(b, f, s), gap(a, f, s), f'{name_of(a, f)} and {name_of(a, s)}') for f, s in pairs if {f, s} <= set(b.slugs)]
+    checks = [either_way(mean_differs(x, y, what))._replace(p=codemixed.change_test(x, y)) for x, y, what in both]
     apart = [abs(x - y) for x, y in ((_published('English-root fine-tune'), _published('Laya-multilingual (shipped)')), (_published_mixed('root_ft'), _published_mixed('ml_shipped')))]
-    return Evidence('Welch\'s t on the items\' differences, native against code-mixed', tuple(checks), SOME, paper='two systems {:.1f} points apart on native, {:.1f} on code-mixed text'.format(*apart))
+    return Evidence('permutation of the items\' differences, native against code-mixed (Welch\'s t and its interval)', tuple(checks), SOME, paper='two systems {:.1f} points apart on native, {:.1f} on code-mixed text'.format(*apart))
 
-@recommend('close-ranks', 'Do not rank systems that lie within about four points of each other on the native split.', 'Differences of that size are not separated there, and could not be.', 'leaderboard', PAPER)
+@recommend('close-ranks', 'Do not rank systems that lie within about four points of each other on the native split.', 'No two systems that close are separated there, and no such difference could be.', 'leaderboard', PAPER)
 def _close_ranks(r):
     b, said = r.board(), reference()['pairwise']
-    gap, up, found = math.ceil(said['resolvable_top5_points'])/100, np.triu_indices(len(b.cards), 1), resolution(b)
+    gap, up = math.ceil(said['resolvable_top5_points'])/100, np.triu_indices(len(b.cards), 1)
     near = np.abs(b.pairs.difference[up]) <= gap + 1e-9
     apart, raw = int((b.pairs.p_holm[up][near] < r.alpha).sum()), int((b.pairs.p[up][near] < r.alpha).sum())
-    passed = None if not near.any() else False if apart else True if not found.exact < gap else None
-    return Evidence('exact McNemar of all pairs (Holm), and the exact power of the test', passed=passed, items=len(b.data), paper=f'{said["resolvable_top5_points"]} points are resolved among its best five systems',
-                    found=f'of {int(near.sum())} pairs within {100*gap:.0f} points {apart} are separated ({raw} uncorrected); what {len(b.data)} items resolve among the best {found.systems}: {_points_or_never(found.exact)}')
+    able = sum(significance.detectable_difference_exact(len(b.data), d, r.alpha) <= gap for d in b.pairs.discordance[up][near] if d > 0)
+    passed = None if not near.any() else False if apart else True if not able else None
+    return Evidence('exact McNemar of all pairs (Holm), and the exact power of the test at each pair\'s own discordance', passed=passed, items=len(b.data), paper=f'{said["resolvable_top5_points"]} points are resolved among its best five systems',
+                    found=f'of {int(near.sum())} pairs within {100*gap:.0f} points {apart} are separated after correction, {raw} before it; {able} of them differ on so many items that {100*gap:.0f} points or less could be resolved')
 
 def _points_or_never(x): return 'no difference at all' if x != x else f'{100*x:.1f} points'
 
@@ -253,14 +255,16 @@ def _paired(r):
     return Evidence('width of the paired bootstrap interval over that of two independent samples, neighbours in the leading tier', passed=all(x < 1 for x in ratio) if ratio else None, items=len(b.data),
                     found=f'{sum(x < 1 for x in ratio)} of {len(ratio)} intervals are narrower, the median has {100*np.median(ratio):.0f}% of the width' if ratio else 'the leading tier has one system')
 
-@recommend('single-language', 'Do not make claims about single languages from this split.', 'No leading system is demonstrably worse in one language, and the shortfalls seen are smaller than the items could show.', 'languages', PAPER)
+SHORTFALL = .1     # of a language behind the others, that a team would want to know of
+
+@recommend('single-language', 'Do not make claims about single languages from this split.', f'No leading system is demonstrably worse in one language, and a shortfall of {100*SHORTFALL:.0f} points there would go unseen.', 'languages', PAPER)
 def _single_language(r):
     b = r.board()
     weak = [w for w in languages.weakest([on(b, s) for s in r.leaders()]) if w]
     shown = sum(w.p_all < r.alpha for w in weak)
     seen = [w.rest.accuracy - w.cell.accuracy for w in weak]
     least = [languages.smallest_gap(w.cell.items, w.rest.items, w.rest.accuracy, r.alpha/w.groups) for w in weak]
-    passed = None if not weak else False if shown else True if all(not l <= s for l, s in zip(least, seen)) else None
+    passed = None if not weak else False if shown else True if all(not l <= SHORTFALL for l in least) else None
     n = [row['n'] for row in reference()['table2_data_card']]
     half = [50*(c.interval[1] - c.interval[0]) for s in r.leaders() for c in languages.cells(on(b, s)).values()]
     return Evidence('Fisher\'s exact test of each leading system\'s weakest language (Holm over all cells), and the exact power of the test', passed=passed, items=len(b.data), paper=f'{min(n)} to {max(n)} items a language',
@@ -287,7 +291,7 @@ def _fixed_question(r):
 
 def _effect_checks(s, found): return tuple(from_comparison(e.result, f'{s.names[e.slug]}, {stress.CONDITIONS[e.condition].what}', len(set(s.data.clusters))) for e in found if isinstance(e.result, Comparison) and e.result.items)
 
-@recommend('reduced-exposure', 'Read the withheld-language track as reduced exposure, not as none.', 'The generic multilingual rows among the base rows teach the withheld languages to some family of systems.', 'transfer', PAPER)
+@recommend('reduced-exposure', 'Read the withheld-language track as reduced exposure, not as none.', 'Without the generic multilingual rows some family of systems is less accurate in the withheld languages.', 'transfer', PAPER)
 def _reduced_exposure(r):
     b, block = r.board(), reference()['generic_block_by_script']
     four = np.isin(b.data.field('language'), WITHHELD)
@@ -300,8 +304,9 @@ def _ngrams(r):
     b = r.board()
     grams = [c.slug for c in b.cards if c.recipe.get('family') == 'tfidf']
     untaught = [c.slug for c in b.cards if c.recipe.get('family') == 'e5-zeroshot' or c.training and not errors.trained_on(c, b.data) or c.track == 'A']
-    rest = compared(b, [(b.slugs[0], grams[0])])[0].estimate if grams and b.slugs[0] != grams[0] else NOTHING
-    return Evidence('exact McNemar, the best n-grams against each of them', tuple(compared(b, [(grams[0], s) for s in untaught])) if grams else (), found='' if rest.value != rest.value else f'{b.cards[0].name} adds {100*rest.value:.1f} points to the best n-grams',
+    shown = None if (at := in_detail(b)) is None else b.slugs[at]
+    rest = compared(b, [(shown, grams[0])])[0].estimate if grams and shown not in (None, grams[0]) else NOTHING
+    return Evidence('exact McNemar, the best n-grams against each of them', tuple(compared(b, [(grams[0], s) for s in untaught])) if grams else (), found='' if rest.value != rest.value else f'{name_of(b, shown)} adds {100*rest.value:.1f} points to the best n-grams',
                     paper=f'{_published("TF-IDF + LR, all rows")}% with all rows, the shipped multilingual checkpoint {_published("Laya-multilingual (shipped)")}%')
 
 # %% ../nbs/39_guide.ipynb #f1dffb77
@@ -319,12 +324,12 @@ def kept_change(
     draws = (w @ (h*k))[part > 0]/part[part > 0] - (w @ h)[part > 0]/len(h)
     return Estimate(float(h[keep].mean() - h.mean()), *map(float, np.quantile(draws, [(1 - conf)/2, (1 + conf)/2])))
 
-@recommend('consensus', 'Use the items that a second labeller agrees on as a check, not as the headline.', 'Leaving out disputed items changes the best system by less than the split resolves.', 'audit', PAPER)
+@recommend('consensus', 'Use the items that a second labeller agrees on as a check, not as the headline.', 'Leaving out disputed items changes a leading system by less than the split resolves.', 'audit', PAPER)
 def _consensus(r):
     b, said = r.board(), reference()['audit']
     other = next((c for s in r.leaders() if (c := b.cards[b.slugs.index(s)]).training is None and not c.recipe.get('blind_filter')), None)
     reader = audit.system_labeller(other.slug, ('ml_test',), r.root) if other else audit.third_reading() if (data_dir()/'raw'/'audit_labels.jsonl').is_file() else None
-    best, least, paper = next((s for s in r.leaders() if not other or s != other.slug), None), resolution(b).exact, f'{said["disputed"]} of {said["n"]} items disputed'
+    best, least, paper = next((s for s in [*([b.chosen] if b.chosen in b.slugs else []), *r.leaders()] if not other or s != other.slug), None), resolution(b).exact, f'{said["disputed"]} of {said["n"]} items disputed'
     if reader is None or best is None: return Evidence('bootstrap', found='no second labeller, or no leading system besides it', paper=paper)
     keep = audit.consensus(b.data, reader)
     e = kept_change(on(b, best).hit, keep) if keep.any() else NOTHING
@@ -398,12 +403,12 @@ def _hard_text(r): return Evidence('Fisher\'s exact test, each leading system on
 
 NOTICEABLE = .01     # share of the answers above which a change is worth a check
 
-@recommend('option-order', 'Check what the order of the options does before you trust a system that reads them.', 'Some system that is better than the commonest answer changes more than one in a hundred answers with the order.', 'stress')
+@recommend('option-order', 'Check what the order of the options does before you trust a system that reads them.', 'Some system that can see the order, and is better than the commonest answer, changes more than one in a hundred answers with it.', 'stress')
 def _option_order(r):
     from scipy.stats import binomtest
     s, out = r.stress(), []
     for slug in stress.informed(s):
-        if not isinstance(f := s.flips(slug), stress.Flips) or not f.items: continue
+        if stress.order_blind(s, slug) or not isinstance(f := s.flips(slug), stress.Flips) or not f.items: continue
         lo, hi = metrics.wilson(f.flipped, f.items)
         out.append(Check(f'{s.names[slug]}, changed answers beyond one in a hundred', Estimate(f.rate - NOTICEABLE, float(lo) - NOTICEABLE, float(hi) - NOTICEABLE), float(binomtest(f.flipped, f.items, NOTICEABLE).pvalue), f.items, len(set(s.data.clusters))))
     t = reference()['table18_stress_pct']
@@ -413,7 +418,7 @@ def _option_order(r):
 @recommend('typing', 'Test with careless typing.', 'Careless typing (the strongest of three levels) costs every leading system that was run with it accuracy.', 'stress')
 def _typing(r):
     s, lead = r.stress(), r.leaders()
-    checks = _effect_checks(s, stress.effects(s, [x for x in lead if x in s.names], (f'noise-{max(stress.LEVELS)}',), r.alpha))
+    checks = _effect_checks(s, stress.effects(s, [x for x in lead if x in s.found], (f'noise-{max(stress.LEVELS)}',), r.alpha))
     return Evidence('exact McNemar, as written against noisy', checks, found=f'{len(checks)} of {len(lead)} leading systems were run so')
 
 @recommend('question-language', 'Leave the question in English.', 'Asking in the message\'s own language loses accuracy for every system that is better than the commonest answer.', 'stress')
@@ -494,14 +499,14 @@ def _recertify(r):
         if a.items: out.append(Check(f'{name_of(b, s)}, errors beyond {100*RISK:.0f}%', Estimate(*(x - RISK for x in a.error)), float(binomtest(a.errors, a.items, RISK).pvalue), a.items, len(set(p.data.clusters[p.conf > level]))))
     return Evidence('exact binomial, errors among the answered code-mixed items', tuple(out), SOME, found=_rows_text(r))
 
-@recommend('second-opinion', 'Let a system of another family flag what a person should read.', 'Its disagreement finds more of the best system\'s errors than that system\'s own confidence does, at the same reading.', 'errors')
+@recommend('second-opinion', 'Let a system of another family flag what a person should read.', 'Its disagreement finds more of the chosen system\'s errors than that system\'s own confidence does, at the same reading.', 'errors')
 def _second_opinion(r):
     out = []
     for b in map(r.board, ('ml_test', 'mix_test', 'ml_hard')):
-        best = [j for j in errors.best_above_chance(b)]
-        for j in best[1:]:
-            x = errors.second_reader(b.predictions[best[0]], b.predictions[j])
-            if x.by_confidence is not None and x.errors and x.flagged: out.append(Check(f'{b.cards[j].name} beside {b.cards[best[0]].name}, {SPLIT_NAMES.get(b.split, b.split).lower()}', Estimate((x.caught - x.by_confidence)/x.errors, NAN, NAN), x.p, x.items, len(set(b.data.clusters))))
+        first = in_detail(b)
+        for j in errors.one_per_family(b)[1:]:
+            x = errors.second_reader(b.predictions[first], b.predictions[j])
+            if x.by_confidence is not None and x.errors and x.flagged: out.append(Check(f'{b.cards[j].name} beside {b.cards[first].name}, {SPLIT_NAMES.get(b.split, b.split).lower()}', Estimate((x.caught - x.by_confidence)/x.errors, NAN, NAN), x.p, x.items, len(set(b.data.clusters))))
     return Evidence('exact McNemar on the errors caught; points are shares of the errors', tuple(out))
 
 # %% ../nbs/39_guide.ipynb #7345e4ed

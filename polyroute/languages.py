@@ -11,8 +11,8 @@ from typing import NamedTuple, Sequence
 import numpy as np
 from . import metrics, significance
 from .items import LANGUAGES, VARIETIES, DataError, Dataset, load, outputs_dir, write_jsonl
-from .leaderboard import NAN, Board, Comparison, compare_all
-from .metrics import p_cell
+from .leaderboard import NAN, SPLIT_NAMES, Board, Comparison, above_chance, commonest_share, compare_all
+from .metrics import p_cell, p_text, percent
 from .plots import family
 from .predictions import Predictions
 from .significance import ALPHA
@@ -20,9 +20,10 @@ from .systems import Card, writable_outputs
 
 # %% auto #0
 __all__ = ['EMPTY', 'NAMES', 'COUNTERPARTS', 'TOKENS', 'Cell', 'cells', 'representatives', 'cell_table', 'system_table',
-           'Weakness', 'equal_groups', 'weakest', 'weakness_row', 'smallest_gap', 'warning', 'encoder_pairs',
-           'stand_ins', 'gains', 'beside', 'count_tokens', 'write_tokens', 'Tokens', 'read_tokens', 'Fertility',
-           'fertility', 'Association', 'association', 'encoder_of']
+           'how_chosen', 'marked', 'chance_text', 'Weakness', 'equal_groups', 'weakest', 'weakness_row', 'smallest_gap',
+           'warning', 'encoder_pairs', 'stand_ins', 'paired_text', 'gains', 'beside', 'count_tokens', 'write_tokens',
+           'Tokens', 'read_tokens', 'Fertility', 'fertility', 'Association', 'association', 'resolvable_rho',
+           'association_text', 'encoder_of']
 
 # %% ../nbs/33_languages.ipynb #ca66fb81
 class Cell(NamedTuple):
@@ -87,6 +88,32 @@ def system_table(
     rows = cell_table(b.predictions, b.slugs, key, NAMES)
     head = next(iter(rows[0])) if rows else ''
     return [{'System': c.name} | {r[head]: r[c.slug] for r in rows} for c in b.cards] if rows else []
+
+def how_chosen(
+    b: Board,
+) -> str:
+    "Return in words how the system that `leaderboard.in_detail` looks at was chosen."
+    return 'chosen on rows held out of training' if b.chosen in b.slugs else 'the first on this split by the split\'s own items, which flatters it'
+
+def marked(
+    b: Board,
+    i: int,           # position
+) -> str:
+    "Return a system's name, with ‡ where it is not above the commonest answer."
+    return b.cards[i].name + ' ‡'*(i not in above_chance(b))
+
+def chance_text(
+    b: Board,
+    slugs: Sequence[str],                      # systems to look at
+    published: dict[str, float]|None = None,   # column of the paper's tables -> percent on its split of this kind
+) -> str:                                      # '' if all are above
+    "Return in words which of some systems are not shown to be better than the commonest answer, and what the paper's counterparts reach."
+    able = above_chance(b)
+    low = [i for i, s in enumerate(b.slugs) if s in slugs and i not in able]
+    if not low: return ''
+    theirs = lambda s: f', where the paper\'s {c} has {published[c]:.1f}' if published and (c := COUNTERPARTS.get(s)) in published else ''
+    said = '; '.join(f'{b.cards[i].name} {percent(b.hit[:, i].mean(), *metrics.wilson(int(b.hit[:, i].sum()), len(b.data)))}{theirs(b.slugs[i])}' for i in low)
+    return f'‡ {SPLIT_NAMES.get(b.split, b.split)} split: not shown to be better than always giving the commonest answer ({percent(commonest_share(b.data))}%): {said}. '
 
 # %% ../nbs/33_languages.ipynb #ed7f0d6e
 class Weakness(NamedTuple):
@@ -170,7 +197,7 @@ def warning(
     alpha: float = ALPHA,
 ) -> str:
     "Return in one sentence whether the claim that a system is worse in a group is supported."
-    said = f'{label or NAMES.get(w.group, w.group)}: {w.cell} against {w.rest} elsewhere, p = {w.p_holm:.2g} (Holm)'
+    said = f'{label or NAMES.get(w.group, w.group)}: {w.cell} against {w.rest} elsewhere, {p_text(w.p_holm)} (Holm)'
     if w.supported(alpha): return f'{said}. The items carry the claim that it is worse here.'
     gap = smallest_gap(w.cell.items, w.rest.items, w.rest.accuracy, alpha/w.groups)
     could = 'no gap at all could have been shown' if gap != gap else f'a gap below {100*gap:.0f} points would mostly go unseen'
@@ -179,12 +206,20 @@ def warning(
 # %% ../nbs/33_languages.ipynb #799d8f56
 def encoder_pairs(
     among: Board|Sequence[Card],
+    alike: bool = True,        # of one recipe; False: the rest of those on the same rows with the same kind of model, in another layout or with other settings
 ) -> list[tuple[int, int]]:    # positions: English encoder, multilingual encoder
     "Return the pairs of systems that were made by one recipe on the same rows and differ in their encoder."
-    made = lambda c: json.dumps([c.training, {k: v for k, v in c.recipe.items() if k not in ('encoder', 'command')}], sort_keys=True)
+    made_of = list(among.cards if isinstance(among, Board) else among)
+    same = _by_encoder(made_of, lambda c: json.dumps([c.training, {k: v for k, v in c.recipe.items() if k not in ('encoder', 'command')}], sort_keys=True))
+    if alike: return same
+    taken = {i for pair in same for i in pair}
+    return _by_encoder(made_of, lambda c: (c.training, c.recipe.get('model')) if c.training else None, taken)
+
+def _by_encoder(made_of, key, taken=()):
+    "The first system of each of the two encoders, for every key that both have."
     groups = {}
-    for i, c in enumerate(among.cards if isinstance(among, Board) else among):
-        if c.recipe.get('encoder'): groups.setdefault(made(c), {}).setdefault(c.recipe['encoder'], i)
+    for i, c in enumerate(made_of):
+        if c.recipe.get('encoder') and i not in taken and (k := key(c)) is not None: groups.setdefault(k, {}).setdefault(c.recipe['encoder'], i)
     return [(g['english-root'], g['multilingual']) for g in groups.values() if {'english-root', 'multilingual'} <= set(g)]
 
 def stand_ins(
@@ -193,6 +228,15 @@ def stand_ins(
     "Return the pairs of n-grams and frozen embeddings that were trained on the same rows."
     at = {(c.recipe.get('family'), c.training): i for i, c in enumerate(b.cards)}
     return [(i, at['e5-logreg', t]) for (f, t), i in at.items() if f == 'tfidf' and ('e5-logreg', t) in at]
+
+def paired_text(
+    c: Comparison,
+) -> str:
+    "Return a paired comparison in words: the difference, the items that only one gets right, and what could have been seen where it is not separated."
+    if c.wins_first == c.wins_second == 0: return f'right on the same items, of {c.items}'
+    unseen = 'with so few discordant items no difference could have been shown' if c.detectable != c.detectable else f'a difference below {100*c.detectable:.0f} points would mostly go unseen'
+    verdict = f'not separated: {unseen}' if c.verdict == 'not separated' else 'separated'
+    return f'{metrics.points(*c.difference)} points (alone right on {c.wins_first} items, the other on {c.wins_second}, {p_text(c.p_holm)}, {verdict})'
 
 def gains(
     first: Predictions,
@@ -217,7 +261,7 @@ def beside(
     at, slug = {s: i for i, s in enumerate(b.slugs)}, {v: k for k, v in COUNTERPARTS.items()}
     groups = b.data.groups(key)
     here = {c: cells(b.predictions[at[slug[c]]], key) for c in columns if slug.get(c) in at}
-    name = lambda c: b.cards[at[slug[c]]].name if c in here else slug.get(c, c)
+    name = lambda c: marked(b, at[slug[c]]) if c in here else slug.get(c, c)
     return [{key.replace('_', ' ').capitalize(): g, 'Items': len(groups.get(g, ())), 'Languages': ', '.join(dict.fromkeys(NAMES.get(l, l) for l in b.data.field('language')[groups[g]])) if g in groups else '–'} |
             {f'{name(c)} / paper: {c}': f"{here[c].get(g, EMPTY) if c in here else 'not run'} / {p[c]}" for c in columns} for g, p in published.items()]
 
@@ -285,7 +329,7 @@ class Association(NamedTuple):
     p: float         # permutation
     groups: int
 
-    def __str__(self): return 'n/a' if self.rho != self.rho else f'{self.rho:+.2f} [{self.lo:+.2f}, {self.hi:+.2f}], p = {self.p:.2f}'
+    def __str__(self): return 'n/a' if self.rho != self.rho else f'{self.rho:+.2f} [{self.lo:+.2f}, {self.hi:+.2f}], {p_text(self.p)}'
 
 def association(
     x: Sequence[float],      # one value per group
@@ -298,6 +342,39 @@ def association(
     half = NormalDist().inv_cdf((1 + conf)/2)*np.sqrt((1 + r.rho**2/2)/(n - 3))
     z = np.arctanh(np.clip(r.rho, -1 + 1e-12, 1 - 1e-12))
     return Association(r.rho, float(np.tanh(z - half)), float(np.tanh(z + half)), r.p, n)
+
+def resolvable_rho(
+    n: int,               # groups
+    alpha: float = ALPHA, # two-sided level
+    power: float = .8,
+) -> float:               # in (0, 1); nan with fewer than four groups
+    "Return the smallest rank correlation that so many groups show with the given power, by the same interval's width."
+    if n < 4: return NAN
+    z, lo, hi = NormalDist().inv_cdf(1 - alpha/2) + NormalDist().inv_cdf(power), 0., 1 - 1e-12
+    while hi - lo > 1e-6: lo, hi = (lo, m) if np.arctanh(m := (lo + hi)/2) >= z*np.sqrt((1 + m**2/2)/(n - 3)) else (m, hi)
+    return hi
+
+def association_text(
+    x: str,                                        # what is counted of the tokenizer
+    y: str,                                        # what it may go with
+    found: Sequence[tuple[str, str, Association]], # name and tokenizer of each system or pair, its correlation
+    alpha: float = ALPHA,                          # after Holm's correction over all of them
+) -> str:
+    "Return in words whether a property of a tokenizer goes with a result, for which systems, and what so few groups could have shown."
+    found = [f for f in found if f[2].rho == f[2].rho]
+    if not found: return f'{x} against {y}: nothing to correlate. '
+    m, n, shared = len(found), found[0][2].groups, len({t for _, t, _ in found})
+    p = significance.holm(np.array([a.p for *_, a in found]))
+    clear = [f'{name} ({a})' for (name, _, a), q in zip(found, p) if q < alpha]
+    hint = [f'{name} ({a})' for (name, _, a), q in zip(found, p) if q >= alpha and a.p < .05]
+    if m == 1: out = [f'{x} against {y}: one correlation, {"separated from zero" if clear else f"not separated from zero at {alpha}"}, for {found[0][0]} ({found[0][2]})']
+    else:
+        out = [f'{x} against {y}: {m} correlations from {min(a.rho for *_, a in found):+.2f} to {max(a.rho for *_, a in found):+.2f}, which share the items and {shared} tokenizer{"s"*(shared > 1)}']
+        out.append(f'{len(clear)} separated from zero: {", ".join(clear)}' if clear else f'none separated from zero at {alpha} after Holm\'s correction')
+    if hint and m > 1: out.append('below 0.05 by itself: ' + ', '.join(hint))
+    least = resolvable_rho(n, alpha/m)
+    if len(clear) < m: out.append(f'with {n} groups ' + ('no correlation could have been shown' if least != least else f'one weaker than {least:.2f} would mostly go unseen') + ', so what is not separated is not shown to be absent')
+    return '; '.join(out) + '. '
 
 def encoder_of(
     card: Card,

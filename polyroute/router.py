@@ -12,23 +12,25 @@ from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 import numpy as np
 from . import metrics, significance
 from .items import LANGUAGES, TWELVE, VARIETIES, DataError, Dataset, MissingPackage, data_dir, load, outputs_dir, read_rows, reference, sha256, write_jsonl
-from .languages import encoder_pairs
-from .leaderboard import Comparison, compare_all
+from .languages import encoder_pairs, paired_text
+from .leaderboard import SPLIT_NAMES, Comparison, compare_all
 from .leakage import read_xsid
 from .metrics import percent
 from .predictions import Predictions, need_same_items
 from .significance import Estimate
 from .systems import cards, declared, read_card, writable_outputs
-from .tracks import RUNS
+from .tracks import ROUTED, RUNS
+from .transfer import LADDERS
 
 # %% auto #0
-__all__ = ['RULES', 'SPLITS', 'ENDS', 'ORACLE', 'STAND_IN', 'RELEASED', 'LAYOUTS', 'SHORT', 'WORDS', 'XSID', 'Sent', 'identified',
-           'by_script', 'by_letters', 'laya_sent', 'Rule', 'get_rule', 'made', 'Decisions', 'decide', 'decisions_path',
-           'write_decisions', 'read_decisions', 'frozen_rules', 'places', 'place_name', 'Share', 'shares', 'of',
-           'compose', 'Routed', 'routings', 'Pair', 'read_pair', 'frozen_pairs', 'choose', 'router_rows', 'paper_row',
-           'Regret', 'against', 'regrets', 'points', 'regret_row', 'traffic', 'pays', 'Short', 'first_words',
-           'own_short', 'xsid_short', 'count_short', 'tally', 'cost', 'freeze', 'read_short', 'read_cost',
-           'regret_text', 'traffic_text']
+__all__ = ['RULES', 'SPLITS', 'ENDS', 'ORACLE', 'STAND_IN', 'RELEASED', 'LIBRARY', 'SHORT', 'WORDS', 'XSID', 'TRAINING_CUTS',
+           'Sent', 'identified', 'by_script', 'by_letters', 'laya_sent', 'Rule', 'get_rule', 'made', 'Decisions',
+           'decide', 'decisions_path', 'write_decisions', 'read_decisions', 'frozen_rules', 'places', 'place_name',
+           'Share', 'shares', 'of', 'compose', 'Routed', 'routings', 'Pair', 'read_pair', 'frozen_pairs', 'choose',
+           'router_rows', 'paper_row', 'Regret', 'against', 'regrets', 'points', 'regret_row', 'verdicts',
+           'verdict_text', 'fine_tuned', 'beside_fine_tuned', 'traffic', 'pays', 'Short', 'first_words', 'own_short',
+           'training_short', 'xsid_short', 'count_short', 'tally', 'cost', 'freeze', 'read_short', 'read_cost',
+           'fewest_to_english', 'choice_text', 'regret_text', 'traffic_text']
 
 # %% ../nbs/35_router.ipynb #3410368b
 class Sent(NamedTuple):
@@ -310,7 +312,7 @@ STAND_IN = Pair('sparrow-nano', 'e5-zeroshot')
 
 RELEASED = Pair('laya-english', 'laya-multilingual')
 
-LAYOUTS = Pair('english-base', 'multilingual-base')     # the entry `router-laya`: same rows, but each in the layout that its encoder learns in
+LIBRARY = Pair(**ROUTED)     # what the entry `router-laya` is made of
 
 def read_pair(
     pair: Pair,                   # any two slugs
@@ -325,11 +327,11 @@ def frozen_pairs(
     splits: Iterable[Dataset],    # on all of which both must be frozen
     root: str|Path|None = None,   # outputs folder
 ) -> list[Pair]:                  # the first is the one to show
-    "Return the pairs that are frozen: the released checkpoints, systems that differ in their encoder alone, those of the tracks' router, and the stand-in."
+    "Return the pairs that are frozen: the released checkpoints, systems that differ in their encoder alone, those that differ in layout and settings too, and the stand-in."
     splits, order = list(splits), {s: n for n, s in enumerate(RUNS)}
     found = sorted(cards(root), key=lambda c: order.get(c.slug, len(order)))      # as the tracks declare them, not by their results
-    tuned = [Pair(found[i].slug, found[j].slug) for i, j in encoder_pairs(found)]
-    return [p for p in dict.fromkeys([RELEASED, *tuned, LAYOUTS, STAND_IN]) if all(read_pair(p, d, root) for d in splits)]
+    tuned = [Pair(found[i].slug, found[j].slug) for alike in (True, False) for i, j in encoder_pairs(found, alike)]
+    return [p for p in dict.fromkeys([RELEASED, *tuned, STAND_IN]) if all(read_pair(p, d, root) for d in splits)]
 
 def choose(
     splits: Iterable[Dataset],
@@ -409,6 +411,42 @@ def regret_row(
     return {'Split': split, 'Choice': r.name, 'To multilingual': f'{r.multilingual} of {r.items}', 'Accuracy [95% CI]': percent(r.right/r.items, *metrics.wilson(r.right, r.items)) if r.items else 'no items',
             'Against always multilingual': points(r.against_multilingual), 'Against the oracle': points(r.against_oracle)}
 
+# %% ../nbs/35_router.ipynb #708c4ba8
+def verdicts(
+    pair: Pair,
+    decisions: Iterable[Decisions],   # of one rule, on one split each
+    root: str|Path|None = None,       # outputs folder
+) -> list[Comparison]:                # one per split; Holm over them
+    "Return what a rule makes of a pair of systems: the routed one against the multilingual one alone."
+    found = [(d, *read_pair(pair, d.data, root)) for d in decisions]
+    return compare_all([(compose(e, m, d.multilingual, d.title), m) for d, e, m in found])
+
+def verdict_text(
+    found: Sequence[Comparison],   # of `verdicts`
+) -> str:
+    "Return in words on which splits routing is ahead or behind, and where that is separated."
+    apart = [c for c in found if c.verdict != 'not separated']
+    name = lambda c: SPLIT_NAMES.get(c.split, c.split)
+    out = '; '.join(f'{name(c)} {100*c.accuracy_first:.1f} against {100*c.accuracy_second:.1f}, {paired_text(c)}' for c in found)
+    return out + '. ' + ('Separated: ' + ', '.join(f'{"better" if c.difference.value > 0 else "worse"} on {name(c)}' for c in apart) if apart else 'On no split is routing separated from the multilingual system alone, ahead or behind') + '. '
+
+# %% ../nbs/35_router.ipynb #2637423a
+def fine_tuned(
+    pair: Pair,
+) -> str|None:      # slug; None for a system of no ladder
+    "Return the system on all native rows of the family that a pair's multilingual system belongs to."
+    return next((l.native for l in LADDERS.values() if pair.multilingual in l), None)
+
+def beside_fine_tuned(
+    pair: Pair,
+    decisions: Decisions,             # of a rule, on one split
+    root: str|Path|None = None,       # outputs folder
+) -> tuple[Comparison, Comparison]|None:   # the fine-tuned system against the routed one, and against the English one alone; None where it is not frozen
+    "Return the comparison that the paper calls relevant for a user of a router, and the one that overstates it (its Section 9.7)."
+    slug, both = fine_tuned(pair), read_pair(pair, decisions.data, root)
+    if slug is None or both is None or (best := declared(slug, decisions.data.name, root, decisions.data)) is None: return None
+    return tuple(compare_all([(best, compose(*both, decisions.multilingual, decisions.title)), (best, both[0])]))
+
 # %% ../nbs/35_router.ipynb #d956f1b7
 def traffic(
     elsewhere: np.ndarray,     # (n,) routed minus always-multilingual, right as 1, on non-English items
@@ -439,10 +477,12 @@ SHORT = ('de', 'tr', 'pt', 'es')
 WORDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 XSID = ('en', 'de', 'tr', 'da', 'id', 'it', 'lt', 'nl', 'sr')    # its standard languages in Latin letters
 _OWN = ('ml_test', 'ml_train', 'ml_hard', 'en_test', 'train')
+_TRAINING = ('ml_train', 'train')
+TRAINING_CUTS = 'first words, training rows'      # the same cuts without the messages of the test splits
 
 class Short(NamedTuple):
     "A text for the question how length changes the route."
-    source: str     # 'first words', 'whole message' or 'xSID 0.7 test'
+    source: str     # 'first words', 'first words, training rows', 'whole message' or 'xSID 0.7 test'
     language: str
     words: int
     text: str
@@ -465,8 +505,12 @@ def own_short(
         yield from (Short('first words', language, k, first_words(text, k)) for k in words if k < n)
         if n <= max(words): yield Short('whole message', language, n, text)
 
-def _own_messages():
-    for name in _OWN:
+def training_short() -> Iterator[Short]:
+    "Yield the cut messages of the training rows alone, under a source of their own."
+    return (t._replace(source=TRAINING_CUTS) for t in own_short(_own_messages(_TRAINING)) if t.source == 'first words')
+
+def _own_messages(names=_OWN):
+    for name in names:
         for i in load(name).department():
             if i.meta.get('language') in (*SHORT, 'en'): yield i.meta['language'], i.state
 
@@ -541,7 +585,7 @@ def freeze(
     head = dict(rule=d.slug, name=d.name, version=d.version)
     folder, send = out[0].parent, made(get_rule(name))
     if short:
-        out.append(write_jsonl(folder/'short.jsonl', [head | dict(data=_sums()), *count_short(send, own_short())]))
+        out.append(write_jsonl(folder/'short.jsonl', [head | dict(data=_sums()), *count_short(send, [*own_short(), *training_short()])]))
         out.append(write_jsonl(folder/'cost.jsonl', [head | cost(name, d.data.states)]))
     if xsid: out.append(write_jsonl(folder/'xsid.jsonl', [head | dict(data={l: sha256(Path(xsid)/f'{l}.test.conll') for l in XSID}), *count_short(send, xsid_short(xsid))]))
     return out
@@ -566,6 +610,30 @@ def read_cost(slug: str, root: str|Path|None = None) -> dict:
     "Return what a rule was measured to cost; {} where it was not."
     path = decisions_path(slug, 'cost', root)
     return next(read_rows(path))[1] if path.is_file() else {}
+
+# %% ../nbs/35_router.ipynb #128941e1
+def fewest_to_english(
+    counts: dict[str, tuple[int, int]],   # rule -> non-English texts sent to the English system, all of them
+) -> list[str]:                           # several where they are equal
+    "Return the rules that send the smallest share of non-English texts to the English system."
+    share = {s: k/n for s, (k, n) in counts.items() if n}
+    return [s for s in share if share[s] == min(share.values())]
+
+def choice_text(
+    names: dict[str, str],                                     # rule -> name
+    taken: str,                                                # the rule that was taken
+    sources: dict[str, dict[str, tuple[int, int]]],            # what was counted on -> counts as for `fewest_to_english`
+) -> str:
+    "Return in words which rule each source of texts would pick by the fewest non-English texts sent to English, and whether it is the one that was taken."
+    out = []
+    for source, counts in sources.items():
+        best = fewest_to_english(counts)
+        if not best: out.append(f'{source}: not counted'); continue
+        k, n = counts[best[0]]
+        rest = sorted((counts[s][0]/counts[s][1], s) for s in counts if s not in best and counts[s][1])
+        then = f', then {names[rest[0][1]]} with {counts[rest[0][1]][0]}' if rest else ''
+        out.append(f'{source}: {" and ".join(names[s] for s in best)} with {k} of {n}{then}' + ('' if best == [taken] else ' (another choice)' if taken not in best else ' (no choice between them)'))
+    return '; '.join(out) + '. '
 
 # %% ../nbs/35_router.ipynb #84540707
 def regret_text(

@@ -5,7 +5,7 @@
 # %% ../nbs/36_stress.ipynb #9dcbb2ff
 from __future__ import annotations
 import hashlib, json, math, random, string, unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import groupby, product
 from pathlib import Path
@@ -17,15 +17,16 @@ from .leaderboard import Comparison, compare_all
 from .metrics import percent
 from .predictions import CANONICAL, Predictions, frozen, same_items
 from .significance import ALPHA
-from .systems import NOT_RUN, Card, System, UnsupportedQuestion, cards, declared, evaluate, get, why_absent
+from .systems import NOT_RUN, Card, System, UnsupportedQuestion, cards, declared, evaluate, why_absent
 
 # %% auto #0
-__all__ = ['LEVELS', 'CONDITIONS', 'PLAN', 'View', 'Condition', 'cycled', 'orders', 'renamed', 'rotated', 'letters', 'numbers',
-           'opaque', 'names_only', 'descriptions_only', 'schemas_path', 'translated', 'graphemes', 'Keyboard',
-           'keyboard', 'noise', 'truncated', 'conditions_for', 'Asked', 'show', 'Stressed', 'header_fields', 'run',
-           'named', 'find_system', 'Flips', 'flips', 'follows_name', 'Stress', 'read_stress', 'names_table', 'informed',
-           'Effect', 'effects', 'effects_table', 'label_sample', 'label_check', 'changed_share', 'order_sentence',
-           'names_sentence', 'effects_sentence']
+__all__ = ['LEVELS', 'CONDITIONS', 'PLAN', 'BLIND', 'UNSEEN', 'View', 'Condition', 'cycled', 'orders', 'renamed', 'rotated',
+           'letters', 'numbers', 'opaque', 'names_only', 'descriptions_only', 'schemas_path', 'translated', 'graphemes',
+           'Keyboard', 'keyboard', 'noise', 'truncated', 'conditions_for', 'Asked', 'show', 'Stressed', 'header_fields',
+           'run', 'named', 'Flips', 'flips', 'follows_name', 'Stress', 'read_stress', 'order_change', 'order_blind',
+           'names_table', 'not_run_sentence', 'informed', 'Effect', 'effects', 'effects_table', 'label_sample',
+           'label_check', 'reading_rows', 'reading_sentence', 'changed_share', 'order_sentence', 'names_sentence',
+           'effects_sentence']
 
 # %% ../nbs/36_stress.ipynb #b7b4cf7c
 class View(NamedTuple):
@@ -390,19 +391,6 @@ def _own(name):
 # %% ../nbs/36_stress.ipynb #b88579e5
 PLAN = {'ml_test': False, 'mix_test': True}     # split -> whether only the orders are run
 
-def find_system(
-    name: str,             # a registered name, module:object, or an entry of the training tracks
-    seed: int|None = None, # of a training run; the declared one if left out
-) -> System:
-    "Return a system by name; a trained entry's weights must be in the cache."
-    from polyroute import tracks
-    if name not in tracks.RUNS: return get(name)
-    entry = tracks.RUNS[name]
-    seed = entry.seeds[0] if seed is None else seed
-    folder = tracks.run_folder(entry, seed)/'checkpoint'
-    if not folder.is_dir(): raise DataError(f'{name} with seed {seed} has no weights in the cache; run: polyroute train {name} --seed {seed}')
-    return tracks.trained_system(folder, tracks.run_card(entry))
-
 # %% ../nbs/36_stress.ipynb #5fff30ec
 class Flips(NamedTuple):
     "What the order of the options does to a system's answers."
@@ -458,9 +446,10 @@ class Stress:
     data: Dataset
     cards: list[Card]
     found: dict[str, dict[str, Predictions|str]]    # slug -> condition -> predictions, or why there are none
+    missing: list[Card] = field(default_factory=list)    # have predictions on the split, but none under a condition that changes the options, and nothing says that none applies
 
     @property
-    def names(self) -> dict[str, str]: return {c.slug: c.name for c in self.cards}
+    def names(self) -> dict[str, str]: return {c.slug: c.name for c in [*self.missing, *self.cards]}
 
     def has(self,
         slug: str,
@@ -475,7 +464,11 @@ class Stress:
 
     def readers(self) -> list[str]:
         "Return the systems that read options: those with predictions under a condition that changes them."
-        return [c.slug for c in self.cards if any(self.has(c.slug, n) for n in [*self.order_names(), *(n for n, c in CONDITIONS.items() if c.view)])]
+        return [c.slug for c in self.cards if any(self.has(c.slug, n) for n in self.option_names())]
+
+    def option_names(self) -> list[str]:
+        "Return the names of the conditions that change the options."
+        return [*self.order_names(), *(n for n, c in CONDITIONS.items() if c.view)]
 
     def flips(self,
         slug: str,
@@ -492,23 +485,54 @@ def read_stress(
     more: Iterable[str] = (),      # names of conditions of one's own
 ) -> Stress:
     "Return the systems' frozen predictions on a split under all conditions."
-    data, found, kept = load(split), {}, []
+    data, found, kept, canonical = load(split), {}, [], []
     if data.soft is not None or (data.gold < 0).any(): raise DataError(f'{split} has items without one gold answer; conditions are scored by accuracy', data.path)
-    names = [CANONICAL, *(c.name for c in conditions_for(data)), *more]
+    names = [*(c.name for c in conditions_for(data)), *more]
     for c in cards(root):
-        got = {n: _frozen(c, split, n, root, data) for n in names}
-        if isinstance(got[CANONICAL], Predictions) and any(isinstance(p, Predictions) for n, p in got.items() if n != CANONICAL): found[c.slug] = got; kept.append(c)
+        if not isinstance(first := _frozen(c, split, CANONICAL, root, data), Predictions): continue
+        got = {CANONICAL: first} | {n: _frozen(c, split, n, root, data) for n in names}
+        canonical.append((c, got))
+        if any(isinstance(p, Predictions) for n, p in got.items() if n != CANONICAL): found[c.slug] = got; kept.append(c)
     kept.sort(key=lambda c: (-int(found[c.slug][CANONICAL].hit.sum()), c.slug))
-    return Stress(split, data, kept, found)
+    out = Stress(split, data, kept, found)
+    out.missing = [c for c, got in sorted(canonical, key=lambda x: (-int(x[1][CANONICAL].hit.sum()), x[0].slug)) if all(got[n] == NOT_RUN for n in out.option_names())]
+    return out
 
 def _frozen(card, split, condition, root, data):
     "A system's predictions under a condition, or why there are none."
-    p = declared(card, split, root, data, condition=condition)
-    if p and p.header.version.partition('+')[0] in ('', card.version): return p
-    return why_absent(card, split, root, condition)
+    return declared(card, split, root, data, condition=condition) or why_absent(card, split, root, condition)
 
-# %% ../nbs/36_stress.ipynb #fce1b7dc
+# %% ../nbs/36_stress.ipynb #ea13a2a7
+BLIND = 1e-4     # smaller changes of a probability are rounding
+
+def order_change(
+    s: Stress,
+    slug: str,
+) -> float:          # in [0, 1]; nan where an order was not run, or where there are only labels
+    "Return by how much the order of the options changes a probability at most."
+    names = s.order_names()
+    if not names or not len(s.data) or not s.has(slug, CANONICAL, *names): return float('nan')
+    first, *rest = (s.found[slug][n] for n in [CANONICAL, *names])
+    if any(p.header.labels_only for p in (first, *rest)): return float('nan')
+    return max(float(np.abs(p.probs - first.probs).max()) for p in rest)
+
+def order_blind(
+    s: Stress,
+    slug: str,
+    below: float = BLIND,
+) -> bool|None:      # None: an order was not run, or there are only labels
+    "Return whether a system cannot see the order of the options: no order changes any probability of any item."
+    change = order_change(s, slug)
+    return None if change != change else change < below
+
+# %% ../nbs/36_stress.ipynb #4a9da505
 def _share(k, n): return percent(k/n, *metrics.wilson(k, n)) if n else '–'
+
+def _span(shares):
+    a, b = f'{100*min(shares):.1f}', f'{100*max(shares):.1f}'
+    return f'{a}%' if a == b else f'{a} to {b}%'
+
+UNSEEN = 'cannot see it'     # in tables, of the order
 
 def _cell(p): return percent(int(p.hit.sum())/len(p)) if isinstance(p, Predictions) and len(p) else '–' if isinstance(p, Predictions) else p.partition(':')[0]
 
@@ -520,11 +544,23 @@ def names_table(
     out = []
     for slug in s.readers() if slugs is None else slugs:
         got, f, turned = s.found[slug], s.flips(slug), s.found[slug]['rotated']
-        k = isinstance(f, Flips)
+        k, blind, change = isinstance(f, Flips), order_blind(s, slug), order_change(s, slug)
         out.append({'System': s.names[slug], 'Canonical': _share(int(got[CANONICAL].hit.sum()), len(s.data))} | {n.capitalize(): _cell(got[n]) for n in ('letters', 'numbers', 'opaque', 'rotated')} |
-                   {'Mean of the orders': percent(f.mean_accuracy) if k else f.partition(':')[0], 'Flips [95% CI]': _share(f.flipped, f.items) if k else f.partition(':')[0],
-                    'Changed by one order': percent(f.mean_changed) if k else f.partition(':')[0], 'Follows the name [95% CI]': _share(*follows_name(turned)) if isinstance(turned, Predictions) else _cell(turned)})
+                   {'Mean of the orders': percent(f.mean_accuracy) if k else f.partition(':')[0], 'Order changes a probability by': 'n/a' if change != change else f'{100*change:.1f} points' if not blind else UNSEEN,
+                    'Flips [95% CI]': f.partition(':')[0] if not k else UNSEEN if blind else _share(f.flipped, f.items),
+                    'Changed by one order': f.partition(':')[0] if not k else '–' if blind else percent(f.mean_changed), 'Follows the name [95% CI]': _share(*follows_name(turned)) if isinstance(turned, Predictions) else _cell(turned)})
     return out
+
+# %% ../nbs/36_stress.ipynb #a4d6ae3f
+def _some(s, slugs, most=3): return '; '.join(s.names[x] for x in slugs[:most]) + (f' and {len(slugs) - most} more' if len(slugs) > most else '')
+
+def not_run_sentence(
+    s: Stress,
+    most: int = 3,       # systems that are named
+) -> str:
+    "Return which systems with predictions on a split were not run under conditions that change the options, in a sentence."
+    if not s.missing: return 'Every system on the split that reads options was run.' if s.readers() else 'No system was run under conditions that change the options.'
+    return f'Not run under conditions that change the options, though nothing says that they read none: {len(s.missing)} of {len(s.missing) + len(s.readers())} systems ({_some(s, [c.slug for c in s.missing], most)}).'
 
 # %% ../nbs/36_stress.ipynb #7f61d690
 def informed(
@@ -565,7 +601,7 @@ def effects_table(
         if isinstance(c, str): return dict.fromkeys(('Accuracy', 'Points [95% CI]', 'Only canonical / only changed right', 'p (Holm)', 'Verdict'), '–') | {'Verdict': c.partition(':')[0]}
         verdict = 'not separated' if c.verdict == 'not separated' else 'loses' if c.wins_first > c.wins_second else 'gains'
         return {'Accuracy': percent(c.accuracy_second), 'Points [95% CI]': '{:+.1f} [{:+.1f}, {:+.1f}]'.format(*(round(-100*x, 1) + 0. for x in (c.difference.value, c.difference.hi, c.difference.lo))), 'Only canonical / only changed right': f'{c.wins_first} / {c.wins_second}',
-                'p (Holm)': '< 0.001' if c.p_holm < .001 else f'{c.p_holm:.3f}', 'Verdict': verdict}
+                'p (Holm)': metrics.p_cell(c.p_holm), 'Verdict': verdict}
     return [{'System': s.names[e.slug], 'Condition': CONDITIONS[e.condition].what if e.condition in CONDITIONS else e.condition} | row(e) for e in found]
 
 # %% ../nbs/36_stress.ipynb #b1dd65fb
@@ -598,6 +634,29 @@ def label_check(
         if now[r['condition']][at[r['id']]].state != r['state']: raise DataError(f'{r["condition"]} shows another text now than the one that was read; read it again', path, line, r['id'])
     return [r | dict(gold=data[at[r['id']]].gold, kept=r['label'] == data[at[r['id']]].gold) for _, r in rows]
 
+def _blind(r): return not r.get('note')
+
+def reading_rows(
+    read: Sequence[dict],         # of `label_check`, of one condition
+) -> list[dict]:                  # texts; one row for what was read blind, one for each other way
+    "Return how many texts of a condition were read in which way, by whom, and how many labels were kept."
+    ways = dict.fromkeys(['', *(r.get('note', '') for r in read)])
+    parts = {w: [r for r in read if r.get('note', '') == w] for w in ways}
+    who = lambda part, way: ', '.join(sorted({r['reader'].partition(', which ')[0] if way else r['reader'] for r in part})) or '–'     # what a reader saw is said of blind readings
+    return [{'How it was read': way or 'blind', 'Texts read': len(part), 'Label kept [95% CI]': _share(sum(r['kept'] for r in part), len(part)), 'Reader': who(part, way)} for way, part in parts.items()]
+
+def reading_sentence(
+    read: Sequence[dict],         # of `label_check`, of one condition
+    losses: Sequence[float],      # accuracy that systems lose under it, in [0, 1]
+) -> str:
+    "Return how much of a loss may be the condition's own, as far as blind readings tell, in a sentence or two."
+    seen, again = [r['kept'] for r in read if _blind(r)], [r['kept'] for r in read if not _blind(r)]
+    if not seen: return "No changed text was read blind, so a loss may be the change's own."
+    lo, hi = metrics.wilson(sum(seen), len(seen))
+    who = ', '.join(sorted({r['reader'] for r in read if _blind(r)}))
+    out = f'Read blind, {sum(seen)} of {len(seen)} labels were kept ({100*lo:.1f} to {100*hi:.1f}%), so up to {100*(1 - lo):.1f} points of a loss may be the changed text\'s own' + (f'; systems lose {_span(losses).replace("%", " points")}.' if len(losses) else '.')
+    return out + (f' {len(again)} more texts were read again with the first answer known and kept {sum(again)} labels; they do not count here.' if again else '') + f' Who read: {who}.'
+
 def changed_share(
     data: Dataset,
     condition: Condition,
@@ -620,19 +679,21 @@ def _edits(a, b):
     return int(row[-1])
 
 # %% ../nbs/36_stress.ipynb #b7b2d200
-def _span(shares):
-    a, b = f'{100*min(shares):.1f}', f'{100*max(shares):.1f}'
-    return f'{a}%' if a == b else f'{a} to {b}%'
-
-def _some(s, slugs, most=3): return '; '.join(s.names[x] for x in slugs[:most]) + (f' and {len(slugs) - most} more' if len(slugs) > most else '')
-
-def order_sentence(s: Stress) -> str:
-    "Return what the order of the options does to systems that know something, in a sentence."
+def order_sentence(
+    s: Stress,
+) -> str:
+    "Return what the order of the options does to systems that know something and can see it, and who cannot, in a few sentences."
     f = {slug: r for slug in informed(s) if isinstance(r := s.flips(slug), Flips)}
     if not f: return 'No system that is better than the commonest answer was run under the cyclic orders.'
-    still, rest = [x for x in f if not f[x].flipped], [x for x in f if f[x].flipped]
-    first = f'{len(still)} of {len(f)} systems that read options give the same answers under every order' + (f' ({_some(s, still)})' if still else '')
-    return first + (f'; the others change {_span([f[x].rate for x in rest])} of them, most of all {s.names[max(rest, key=lambda x: f[x].rate)]}.' if rest else '.')
+    blind = [x for x in f if order_blind(s, x)]
+    sees = [x for x in f if x not in blind]
+    first = f'{len(blind)} of {len(f)} systems that were run cannot see the order ({_some(s, blind)}): that their answers stay is a matter of how they are built. ' if blind else ''
+    if not sees: return first + 'No system that can see it was run, so nothing is found here about the order.'
+    if len(sees) == 1 and order_blind(s, sees[0]) is False: return first + f'{s.names[sees[0]]} can see it and changes {_flipped(f[sees[0]])} answers under some order.'
+    most, labels = sorted(sees, key=lambda x: -f[x].rate)[:3], any(order_blind(s, x) is None for x in sees)
+    return first + f'Of the {len(sees)} that can see it{" or give labels only" if labels else ""}, {sum(f[x].flipped > 0 for x in sees)} change answers under some order: ' + '; '.join(f'{s.names[x]} {_flipped(f[x])}' for x in most) + (f'; {len(sees) - 3} more, no more than that.' if len(sees) > 3 else '.')
+
+def _flipped(f): return f'{f.flipped} of {f.items} ({percent(f.rate, *metrics.wilson(f.flipped, f.items))}%)'
 
 def names_sentence(
     s: Stress,
@@ -640,10 +701,8 @@ def names_sentence(
 ) -> str:
     "Return what other names of the options do to systems that know something, in a sentence or two."
     todo = effects(s, informed(s), [n for n in ('letters', 'numbers', 'opaque') if n in CONDITIONS], alpha)
-    done = [e for e in todo if isinstance(e.result, Comparison)]
-    if not done: return 'No system that is better than the commonest answer was run with other names.'
-    loses = [e for e in done if e.result.verdict != 'not separated' and e.result.wins_first > e.result.wins_second]
-    out = f'Meaningless names lose accuracy beyond chance in {len(loses)} of {len(done)} cases (exact McNemar, Holm, α = {alpha})' + (f', by {max(100*e.result.difference.value for e in loses):.1f} points at most.' if loses else '.')
+    if not any(isinstance(e.result, Comparison) for e in todo): return 'No system that is better than the commonest answer was run with other names.'
+    out = effects_sentence(s, todo, 'Meaningless names')[:-1] + f' (exact McNemar, Holm, α = {alpha}).'
     turned = {x: follows_name(s.found[x]['rotated']) for x in informed(s) if s.has(x, 'rotated')}
     return out + (f' With names set against descriptions, answers follow the name on {_span([k/n for k, n in turned.values()])} of the items and the description on {_span([float(s.found[x]["rotated"].hit.mean()) for x in turned])}.' if turned else '')
 
@@ -652,9 +711,11 @@ def effects_sentence(
     found: Sequence[Effect],
     what: str,                # the sentence's beginning: 'Asking in the message's language'
 ) -> str:
-    "Return on how many systems some conditions have an effect beyond chance, in a sentence."
+    "Return how many comparisons of systems with themselves lose, gain, or are not separated, and by how much, in a sentence."
     done = [e for e in found if isinstance(e.result, Comparison)]
     if not done: return f'{what}: not run.'
     said = {k: [e for e in done if e.result.verdict != 'not separated' and (e.result.wins_first > e.result.wins_second) == (k == 'loses')] for k in ('loses', 'gains')}
-    parts = [f'{k} accuracy in {len(v)} of {len(done)} cases ({_span([abs(e.result.difference.value) for e in v]).replace("%", " points")}: {_some(s, list(dict.fromkeys(e.slug for e in v)))})' for k, v in said.items() if v]
-    return f'{what} {" and ".join(parts) if parts else f"changes accuracy beyond chance in 0 of {len(done)} cases"}.'
+    parts = [f'{len(v)} {k if len(v) == 1 else k[:-1]} ({_span([abs(e.result.difference.value) for e in v]).replace("%", " points")}: {_some(s, list(dict.fromkeys(e.slug for e in v)))})' for k, v in said.items() if v]
+    open_ = [e.result.difference for e in done if e.result.verdict == 'not separated']
+    parts += [f'{len(open_)} not separated (intervals within {-100*max(d.hi for d in open_) + 0.:+.1f} to {-100*min(d.lo for d in open_) + 0.:+.1f} points)'] if open_ else []
+    return f'{what}, {len(done)} {"comparison" if len(done) == 1 else "comparisons"}: {", ".join(parts)}.'

@@ -16,13 +16,14 @@ from .embedding import fit_temperature, option_texts
 from .encoders import ENCODERS, about, accept_masks, cache_dir, checkpoint, freeze_lower, write_checkpoint
 from .items import SPLITS, DataError, Dataset, Item, outputs_dir, write_atomic
 from .laya import Laya, RoutedLaya, fast_bf16
-from .systems import EXPOSURE, Card, evaluate, hardware, training_set, writable_outputs
+from .systems import EXPOSURE, Card, System, evaluate, get, hardware, training_set, writable_outputs
 
 # %% auto #0
 __all__ = ['RUNS', 'CANDIDATES', 'RECIPES', 'TRAININGS', 'SELECTION_VIEWS', 'ROUTED', 'Run', 'with_encoder', 'Recipe',
            'with_recipe', 'epoch_batches', 'turns', 'LayaTraining', 'BiEncoderTraining', 'gold_weights', 'held_out',
-           'train_epoch', 'average', 'run_folder', 'train', 'run_card', 'trained_system', 'freeze', 'view_accuracy',
-           'selection_path', 'freeze_selection', 'read_selection', 'best_candidate', 'freeze_router', 'training_log']
+           'train_epoch', 'average', 'run_folder', 'train', 'run_card', 'trained_system', 'find_system', 'freeze',
+           'view_accuracy', 'selection_path', 'freeze_selection', 'read_selection', 'best_candidate', 'freeze_router',
+           'training_log']
 
 # %% ../nbs/30_tracks.ipynb #22df43c9
 class Run(NamedTuple):
@@ -129,8 +130,8 @@ def with_recipe(
 
 def _as(value, kind, name):
     if isinstance(value, str) and kind is not str:
-        try: value = json.loads(value.lower() if kind is bool else value)
-        except ValueError: pass
+        try: value = {'true': True, 'false': False}[value.lower()] if kind is bool else kind(value)
+        except (KeyError, ValueError): pass
     if kind is float and type(value) is int: value = float(value)
     if type(value) is not kind: raise DataError(f'{name} is {dict(bool="true or false", int="a whole number", float="a number", str="a word")[kind.__name__]}, not {value!r}')
     return value
@@ -483,6 +484,18 @@ def trained_system(
     "Return the system that runs a trained checkpoint."
     if about(folder)['recipe']['model'] == 'biencoder': return BiEncoderSystem(folder, card)
     return Laya(folder, card, bf16=fast_bf16() and card.recipe['precision'] != 'fp32', device='cpu')
+
+def find_system(
+    name: str,             # a registered name, module:object, or an entry of the training tracks
+    seed: int|None = None, # of a training run; the declared one if left out
+) -> System:
+    "Return a system by name; a trained entry's weights must be in the cache."
+    if name not in RUNS: return get(name)
+    run = RUNS[name]
+    seed = run.seeds[0] if seed is None else seed
+    folder = run_folder(run, seed)/'checkpoint'
+    if not folder.is_dir(): raise DataError(f'{name} with seed {seed} has no weights in the cache; run: polyroute train {name} --seed {seed}')
+    return trained_system(folder, run_card(run))
 
 def freeze(
     run: Run,

@@ -243,6 +243,11 @@ def test_verdicts(two):
     assert r.verdict == 'reverses' and r.native.difference.value == .25 and r.mixed.difference.value == -.25 and r.change.value == pytest.approx(-.5) and r.change.hi < 0 and r.native.p == mcnemar_exact(60, 0)
     assert verdict((0, 60), (5, 3)).verdict == 'changes' and verdict((0, 60), (0, 40)).verdict == 'not shown' and verdict((3, 3), (2, 2)).verdict == 'not shown'
     assert reversals([]) == []
+    say = lambda *counts: cm.reversal_text(verdict(*counts), 'pair')
+    assert say((0, 60), (30, 0)).startswith('pair: on native text +25.0 [') and 'The order reverses, separated on both splits (-50.0 [' in say((0, 60), (30, 0)) and 'Nominally' not in say((0, 60), (30, 0))
+    nominal = say((0, 60), (5, 3))                # ahead and behind, the second by chance
+    assert 'Nominally the order reverses, but not separated on both splits; the distance changes (' in nominal and 'not separated: with so few' in nominal
+    assert 'Neither a reversal nor a change of distance is shown' in say((3, 3), (2, 2)) and 'The distance changes' in say((0, 80), (2, 2)) and 'Nominally' not in say((0, 80), (2, 2))
 
 def test_several_pairs_are_corrected_together(two):
     n, m = (np.arange(len(d)) for d in two)
@@ -292,6 +297,15 @@ def test_slope_keeps_its_level():
     strata = np.repeat([0, 1, 2], 20)
     p = [slope_within(rng.random(60) < .8, rng.random(60), strata, 200, 10, seed=i).p for i in range(200)]
     assert np.mean(np.array(p) < .05) < .1
+
+def test_slopes_in_words():
+    slope = lambda b, lo, hi: cm.Slope(b/100, lo/100, hi/100, .5)
+    said = cm.slopes_text('Hard', [('a', slope(1, -22.6, 4), .2), ('all', slope(3, 1.8, 9.6), .02), ('none', slope(math.nan, math.nan, math.nan), math.nan)])
+    assert 'no slope is separated from zero at 0.01 (Holm)' in said and 'of all 2 rows, which share the items, exclude costs beyond 22.6 points and gains beyond 9.6' in said
+    assert 'of the row “all”, by itself, excludes any cost and gains beyond 9.6' in said and 'harder' not in said and 'easier' not in said
+    said = cm.slopes_text('Hard', [('a', slope(-5, -9, -1), .0004)])
+    assert 'shown for a (-5.0 points per 0.1, p < 0.001)' in said and 'costs beyond 9.0 points and any gain' in said
+    assert cm.slopes_text('Hard', []) == ''
 
 @few
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from('ab')), min_size=1, max_size=30))

@@ -11,6 +11,7 @@ from scipy import stats
 from polyroute import confidence as c
 from polyroute import cli, embedding, metrics, significance, tracks
 from polyroute.items import DEPARTMENT, TWELVE, DataError, Dataset, Item, Question, load, read_items, write_jsonl
+from polyroute.leaderboard import read_board
 from polyroute.predictions import Predictions, header_for, write_predictions
 from polyroute.systems import Card, evaluate, read_card
 from conftest import Toy, even, fast, few, gold_of, right_on, toy_data, toy_items
@@ -257,6 +258,91 @@ def test_same_accuracy_is_fishers():
     assert c.same_accuracy_p(a, b) == pytest.approx(stats.fisher_exact([[30, 10], [25, 25]])[1]) and c.same_accuracy_p(a, a) == pytest.approx(1)
 
 
+def crowd(n, systems, rng, easier=0., shared=2., clusters=None):
+    "What systems that share their texts make of them: a text's difficulty is the same for all."
+    d = shared*rng.normal(size=n)
+    if clusters is not None: d = d[clusters]
+    hit = d[:, None] + rng.normal(size=(n, systems)) < 1.5 + easier
+    meta = (lambda i: {}) if clusters is None else (lambda i: {'cluster': f'c{clusters[i]}'})
+    return {f's{j}': made(np.where(hit[:, [j]], [.8, .1, .1], [.1, .8, .1]), [0]*n, meta=meta) for j in range(systems)}
+
+
+def test_hardness_is_the_mean_over_the_systems():
+    rng = np.random.default_rng(0)
+    rows, items = crowd(60, 4, rng), crowd(50, 4, rng)
+    rows = {s: p.select(np.arange(20 + 10*n)) for n, (s, p) in enumerate(rows.items())}         # each system on rows of its own
+    h = c.hardness(rows | {'x': rows['s0']}, items, n_boot=400)
+    each = [rows[s].hit.mean() - items[s].hit.mean() for s in items]
+    assert (h.systems, h.lower) == (4, sum(d < 0 for d in each)) and h.difference.value == pytest.approx(np.mean(each)) and h.difference.lo < h.difference.value < h.difference.hi
+    assert h.alone == sum(stats.fisher_exact([[q.hit.sum(), (~q.hit).sum()] for q in (rows[s], items[s])])[1] < .05 for s in items)
+
+
+def test_hardness_resamples_texts_for_all_systems_at_once():
+    "Its interval is that of a plain loop over resampled texts, and not that of systems that have texts of their own."
+    rng = np.random.default_rng(1)
+    rows, items = crowd(80, 12, rng), crowd(80, 12, rng)
+    h, draw = c.hardness(rows, items, n_boot=1500), np.random.default_rng(5)
+    hit = [np.array([p.hit for p in d.values()]).T for d in (rows, items)]
+    loop = [a[draw.integers(80, size=80)].mean() - b[draw.integers(80, size=80)].mean() for a, b in [hit]*1500]
+    assert (h.difference.lo, h.difference.hi) == pytest.approx(np.quantile(loop, [.025, .975]), abs=.02)
+    apart = [np.mean([a[draw.integers(80, size=80), j].mean() - b[draw.integers(80, size=80), j].mean() for j in range(12)]) for a, b in [hit]*300]
+    assert h.difference.hi - h.difference.lo > 1.5*np.ptp(np.quantile(apart, [.025, .975]))
+
+
+@pytest.mark.parametrize('clustered', [False, True])
+def test_hardness_rejects_as_often_as_it_says(clustered):
+    rng, runs = np.random.default_rng(2), 80
+    groups = np.repeat(np.arange(30), 3) if clustered else None
+    p = [c.hardness(crowd(90, 6, rng, clusters=groups), crowd(90, 6, rng, clusters=groups), n_boot=200).p for _ in range(runs)]
+    assert sum(x < .05 for x in p) <= stats.binom.ppf(.999, runs, .05)
+
+
+def test_a_pattern_that_runs_through_all_systems_is_seen_where_holm_sees_none():
+    rng = np.random.default_rng(3)
+    rows, items = crowd(400, 20, rng, easier=-.25, shared=.6), crowd(300, 20, rng, shared=.6)
+    h = c.hardness(rows, items)
+    alone = significance.holm([c.same_accuracy_p(rows[s], items[s]) for s in rows])
+    assert min(alone) > .05 and h.p < .05 and h.lower >= 18 and h.difference.hi < 0
+    said = c.hardness_sentence(h)
+    assert f'{h.lower} of 20 systems are right less often' in said and f'{100*h.difference.value:+.1f} points' in said and f'{h.alone} differ' in said
+    assert 'look harder' in c.hardness_reading(h) and 'careful' in c.hardness_reading(h)
+    assert 'look easier' in c.hardness_reading(c.hardness(items, rows)) and 'bold' in c.hardness_reading(c.hardness(items, rows))
+    same = c.hardness_reading(c.hardness(items, items))
+    assert 'not separated' in same and 'equally' not in same
+    assert c.hardness_sentence(c.hardness({}, items)).startswith('No system') and 'not known' in c.hardness_reading(c.hardness({}, {}))
+
+
+def test_an_impossible_p_is_never_printed():
+    h = c.Hardness(3, 3, 3, significance.Estimate(-.1, -.2, -.05), 1e-9)
+    assert 'p < 0.001' in c.hardness_sentence(h)
+
+
+def selection(home, slug):
+    "Name the system that was chosen on held-out training rows."
+    path = home/'out'/'tracks'/'selection.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({slug: {'views': {'native': [9, 10]}}, 'nobody': {'views': {'native': [1, 10]}}}))
+
+
+def test_how_the_system_was_chosen_is_said(board_home):
+    b = read_board('ml_test')
+    assert c.closely_sentence(b).startswith(f'{b.cards[0].name} is looked at closely: the most accurate on the native split, so chosen by the very items')
+    selection(board_home, 'middle')
+    said = c.closely_sentence(read_board('ml_test'))
+    assert said.startswith('MIDDLE is looked at closely on every split') and 'held out' in said and said.endswith(f'By accuracy it is number {b.slugs.index("middle") + 1} of 5 on the native split.')
+    assert c.closely_sentence(read_board('mix_test')).startswith('MIDDLE is looked at closely on every split')
+    assert c.closely_sentence(replace(b, cards=[], predictions=[])).startswith('No system is better than the commonest answer')
+
+
+def test_counterparts_that_learned_nothing_are_named(board_home):
+    evaluate(Toy('constant', predict=lambda t, q: np.tile([.8, .1, .1], (len(t), 1))), load('ml_test'))
+    b = read_board('ml_test')
+    said = c.unlearned_sentence(b, ['best', 'constant', 'not-frozen'])
+    lo, hi = metrics.wilson(80, 240)
+    assert 'commonest answer (33.3): CONSTANT (33.3 [' in said and f'{100*lo:.1f}' in said and 'learned nothing' in said and 'BEST' not in said
+    assert c.unlearned_sentence(b, ['best', 'not-frozen', 'second']).startswith('2 of 2 of them are better')
+
+
 def test_who_has_a_confidence():
     p = [made(probs, [0, 1, 2]*2, **kw) for probs, kw in ((simulated(6).probs, {}), (simulated(6, seed=1).probs, {}), (simulated(6).probs, {}), (np.tile([.4, .3, .3], (6, 1)), {}), (np.eye(3)[[0, 1, 2]*2], dict(labels_only=True)))]
     for q, slug in zip(p, ('a-one', 'b-one', 'a-two', 'flat', 'labels')): q.header = replace(q.header, system=slug)
@@ -426,7 +512,7 @@ def test_a_fine_tuned_system_has_not_seen_what_it_held_out(rows_home):
 
 def test_frozen_rows_are_kept_and_the_same_bytes(rows_home, monkeypatch):
     toy = Toy('toy')
-    monkeypatch.setattr(c, 'get', lambda name: toy)
+    monkeypatch.setattr(c, 'find_system', lambda name: toy)
     path = c.freeze_held_out('toy')
     first, calls = path.read_bytes(), len(toy.calls)
     assert path == rows_home/'out'/'confidence'/'toy.jsonl'
@@ -441,7 +527,7 @@ def test_frozen_rows_are_kept_and_the_same_bytes(rows_home, monkeypatch):
 
 def test_frozen_rows_of_other_data_are_refused(rows_home, monkeypatch):
     toy = Toy('toy')
-    monkeypatch.setattr(c, 'get', lambda name: toy)
+    monkeypatch.setattr(c, 'find_system', lambda name: toy)
     c.freeze_held_out('toy')
     write_jsonl(rows_home/'data'/'ml_train.jsonl', (i.to_row() for i in toy_items(60, state=unlike, id=lambda i: f'r{i:03d}', meta=lambda i: {'language': 'de'})))
     with pytest.raises(DataError, match='made on other data'): c.read_held_out(toy.card)
@@ -449,7 +535,7 @@ def test_frozen_rows_of_other_data_are_refused(rows_home, monkeypatch):
 
 def test_an_untrained_run_has_no_weights(home, monkeypatch):
     monkeypatch.setattr(tracks, 'run_folder', lambda run, seed: home/'nothing')
-    with pytest.raises(DataError, match='polyroute train multilingual-base'): c.trained_or_registered('multilingual-base')
+    with pytest.raises(DataError, match='polyroute train multilingual-base'): tracks.find_system('multilingual-base')
 
 
 # command line
@@ -466,12 +552,13 @@ def test_cli_table_and_languages(board_home):
     assert code == 0 and json.loads(out)['best']['items'] == 240
     code, out = run('languages', 'best')
     assert code == 0 and 'German' in out and 'With 20 items a group' in out
-    assert 'unavailable' in run('languages', 'best', '--by', 'nothing')[1]
+    code, out = run('languages', 'best', '--by', 'nothing')
+    assert code == 1 and 'there are: language, script, script_group, tier' in out
 
 
 def test_cli_freeze_temperature_and_threshold(board_home, rows_home, monkeypatch):
     toy = Toy('best', 'C', right_on(.97, 'best'))
-    monkeypatch.setattr(c, 'get', lambda name: toy)
+    monkeypatch.setattr(c, 'find_system', lambda name: toy)
     code, out = run('temperature', 'best')
     assert code == 1 and 'polyroute confidence freeze best' in out
     code, out = run('freeze', 'best')

@@ -318,6 +318,41 @@ def test_chosen_systems(board_home):
     assert above == [s for s in b.slugs if s != 'constant' and (s != 'low' or 'low' in above)] and chosen == [s for s in above if s != 'best-two']
     assert e.sibling_pairs(b) == [(b.slugs.index('best'), b.slugs.index('best-two'))]
 
+def selection(home, slug):
+    "Name the system that was chosen on held-out training rows."
+    path = home/'out'/'tracks'/'selection.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({slug: {'views': {'native': [9, 10]}}, 'nobody': {'views': {'native': [1, 10]}}}))
+
+def test_one_system_of_each_family_the_chosen_one_first(board_home):
+    b = read_board('ml_test')
+    assert e.one_per_family(b) == e.best_above_chance(b)                   # nothing was chosen: the best of each
+    evaluate(Toy('second-b', 'B', right_on(.93, 'second-b')), load('ml_test'))
+    selection(board_home, 'second-b')
+    b = read_board('ml_test')
+    heads = [b.slugs[j] for j in e.one_per_family(b)]
+    assert heads[0] == 'second-b' and 'second' not in heads and heads[1:] == [b.slugs[j] for j in e.best_above_chance(b) if b.slugs[j] != 'second']
+    assert 'second' in [b.slugs[j] for j in e.best_above_chance(b)]        # that one's meaning stays
+    assert {x for o in e.overlaps(b) for x in (o.first, o.second)} == set(heads)
+    at = b.slugs.index('second-b')
+    assert all('second' not in m.right_for for m in e.mistakes(b, at)) and any('best' in m.right_for for m in e.mistakes(b, at))
+    assert [r['System'] for r in e.mending_table(b)] == [b.cards[j].name for j in e.one_per_family(b)]
+    evaluate(Toy('constant', predict=lambda t, q: np.tile([.8, .1, .1], (len(t), 1))), load('ml_test'))
+    selection(board_home, 'constant')                                      # chosen, but no better than the commonest answer here
+    assert 'constant' not in [b.slugs[j] for b in [read_board('ml_test')] for j in e.one_per_family(b)]
+
+@fast
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=60))
+def test_more_or_less_than_the_even_share_only_beyond_chance(pairs):
+    t = e.taxonomy(predictions([g for g, _ in pairs], [s for _, s in pairs]))
+    found = e.residual_side(t)
+    wrong = [(g, s) for g, s in pairs if g != s]
+    k = sum(2 in x for x in wrong)
+    if not wrong: assert found.side == '' and found.text in ('no errors', 'no residual option'); return
+    assert found.text.startswith(f'{k} of {len(wrong)} (')
+    p = e.binomial_p(k, len(wrong), t.even)
+    assert found.side == ('' if not p < .01 else 'more' if k > t.even*len(wrong) else 'less') and ('not separated' in found.text) == (found.side == '')
+
 def test_mistakes_and_hardest_against_the_predictions(board_home):
     b = read_board('ml_test')
     p, use = b.predictions[2], above_chance(b)

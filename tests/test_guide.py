@@ -198,6 +198,8 @@ def test_close_ranks_fail_where_a_small_gap_is_separated():
     assert verdict('close-ranks', results(board(toy(n), {'a': ({}, better), 'b': ({}, base)}))) == FAILS
     assert verdict('close-ranks', results(board(toy(), {'a': ({}, share(240, .8)), 'b': ({}, share(240, .79, 1))}))) == HOLDS
     assert verdict('close-ranks', results(board(toy(n), {'a': ({}, base), 'b': ({}, far)}))) == OPEN      # no pair is that close
+    moved = base.copy(); moved[np.flatnonzero(~base)[:20]] = True; moved[np.flatnonzero(base)[:14]] = False      # half a point, on few items: four points would have been seen
+    assert verdict('close-ranks', results(board(toy(n), {'a': ({}, moved), 'b': ({}, base)}))) == OPEN
 
 def test_seeds_hold_if_places_change():
     d = toy()
@@ -254,6 +256,10 @@ def test_conditions_flip(key, condition):
 def test_orders_count_changed_answers():
     say = lambda moved: verdict('option-order', results(stressed=stressed({'canonical': GOOD, 'order-1': GOOD ^ (np.arange(240) < moved), 'order-2': GOOD})))
     assert say(40) == HOLDS and say(3) == OPEN and say(0) == OPEN
+
+def test_who_cannot_see_the_order_decides_nothing_about_it():
+    still = stressed({n: GOOD for n in ('canonical', 'order-1', 'order-2')})
+    assert stress.order_blind(still, 'e5-zeroshot') and not next(r for r in g.RECOMMENDATIONS if r.key == 'option-order').test(results(stressed=still)).checks
 
 def test_routing_costs_where_the_english_system_is_worse(monkeypatch):
     from polyroute import router

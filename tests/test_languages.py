@@ -9,7 +9,7 @@ from scipy import stats
 from conftest import Toy, even, few, right_on, run_command as run, toy_data, toy_items
 from polyroute import languages as lg
 from polyroute.items import DEPARTMENT, LANGUAGES, TWELVE, DataError, Item, Question, load, read_items, write_jsonl
-from polyroute.languages import EMPTY, Cell, association, cell_table, cells, encoder_pairs, equal_groups, gains, smallest_gap, warning, weakest, weakness_row
+from polyroute.languages import EMPTY, Association, Cell, association, cell_table, cells, encoder_pairs, equal_groups, gains, smallest_gap, warning, weakest, weakness_row
 from polyroute.leaderboard import above_chance, read_board
 from polyroute.predictions import Header, Predictions, frozen
 from polyroute.significance import holm
@@ -166,8 +166,73 @@ def test_representatives_and_pairs_follow_their_rules(home):
     assert encoder_pairs(b.cards) == encoder_pairs(b) and encoder_pairs([]) == []
     assert 'constant' not in [b.slugs[i] for i in above_chance(b)] and 'multilingual-base' in [b.slugs[i] for i in above_chance(b)]
 
+def test_pairs_of_other_layouts_are_those_that_one_recipe_does_not_pair(home):
+    card = lambda slug, e, training='train', **r: Card(slug, slug, 'B', 'w', 'e', training=training, recipe=dict(family='finetune', encoder=e, command=slug, **r))
+    made = [card('x', 'multilingual', model='laya', layout='one'), card('y', 'english-root', model='laya', layout='two'), card('b', 'multilingual', model='b'), card('be', 'english-root', model='b'),
+            card('t', 'multilingual', 'typed', model='laya', layout='one'), card('far', 'english-root', 'other', model='laya'), card('unknown', 'english-root', None, model='c'), card('rows', 'multilingual', None, model='c', epochs=2)]
+    named = lambda found: [(made[i].slug, made[j].slug) for i, j in found]
+    assert named(encoder_pairs(made)) == [('be', 'b')] and named(encoder_pairs(made, alike=False)) == [('y', 'x')]       # other rows, or rows that nobody named, are no pair
+    assert named(encoder_pairs([made[0], card('z', 'english-root', model='laya', layout='one')], alike=False)) == []
+
+
+# in words
+
+def test_a_system_at_chance_is_marked_and_said(home):
+    data = load('ml_test')
+    evaluate(Toy('english-typed', predict=lambda t, q: np.tile([.2, .7, .1], (len(t), 1))), data); evaluate(Toy('multilingual-typed', predict=right_on(.9, 'm')), data)
+    b = read_board()
+    at = {s: i for i, s in enumerate(b.slugs)}
+    assert lg.marked(b, at['english-typed']) == 'ENGLISH-TYPED ‡' and lg.marked(b, at['multilingual-typed']) == 'MULTILINGUAL-TYPED'
+    said = lg.chance_text(b, list(lg.COUNTERPARTS), dict(root=61.2, ml_shipped=77.3))
+    assert said.startswith('‡ Native split: not shown to be better than always giving the commonest answer (33.3%): ENGLISH-TYPED 33.3 [') and 'paper\'s root has 61.2' in said and 'MULTILINGUAL' not in said
+    assert lg.chance_text(b, ['multilingual-typed', 'not there']) == '' and 'paper' not in lg.chance_text(b, ['english-typed'])
+    head = lg.beside(b, {'Latin': dict(root=74, ml_shipped=79, ml_100=97)}, 'script_group', ['root', 'ml_shipped', 'ml_100'])[0]
+    assert 'ENGLISH-TYPED ‡ / paper: root' in head and 'MULTILINGUAL-TYPED / paper: ml_shipped' in head and head['multilingual-native / paper: ml_100'] == 'not run / 97'
+
+def test_how_the_system_in_detail_was_chosen(board_home):
+    b = read_board()
+    assert 'flatters' in lg.how_chosen(b)
+    b.chosen = 'middle'
+    assert lg.how_chosen(b) == 'chosen on rows held out of training'
+    b.chosen = 'not on the board'
+    assert 'flatters' in lg.how_chosen(b)
+
+def test_a_comparison_in_words(tmp_path):
+    from polyroute.leaderboard import compare
+    data = toy_data(tmp_path/'x.jsonl', 120)
+    made = lambda wrong: predict(data, np.eye(3)[np.where(np.isin(np.arange(120), wrong), (data.gold + 1) % 3, data.gold)])
+    say = lambda a, b: lg.paired_text(compare(made(a), made(b)))
+    assert say([], []) == 'right on the same items, of 120' and say([3], [3]) == 'right on the same items, of 120'
+    assert say([1, 2], [3]).startswith('-0.8 [') and '(alone right on 1 items, the other on 2, p = 1.000, not separated: with so few discordant items no difference could have been shown)' in say([1, 2], [3])
+    assert 'p < 0.001, separated)' in say([], range(60)) and 'points would mostly go unseen' in say(range(20), range(20, 45))
+
+def test_p_values_are_never_zero():
+    assert 'p < 0.001' in warning(lg.Weakness('ta', Cell(1, 30, 3), Cell(320, 330, 3), 1e-9, 1e-8, 1e-7, 1e-4, 12)) and str(Association(.9, .5, .98, .0002, 12)).endswith('p < 0.001')
+
 
 # fertility
+
+def test_associations_in_words():
+    up, none = Association(.95, .8, .99, .0001, 12), Association(.1, -.5, .6, .7, 12)
+    hint = Association(-.6, -.9, 0., .04, 12)
+    say = lambda *found: lg.association_text('Pieces', 'accuracy', [(f's{i}', 't', a) for i, a in enumerate(found)])
+    assert say() == say(Association(math.nan, math.nan, math.nan, math.nan, 12)) == 'Pieces against accuracy: nothing to correlate. '
+    assert say(up) == 'Pieces against accuracy: one correlation, separated from zero, for s0 (+0.95 [+0.80, +0.99], p < 0.001). '
+    assert 'not separated from zero at 0.01, for s0' in say(none) and 'weaker than 0.87 would mostly go unseen, so what is not separated is not shown to be absent' in say(none)
+    both = say(up, none, hint)
+    assert '3 correlations from -0.60 to +0.95, which share the items and 1 tokenizer;' in both and '1 separated from zero: s0 (' in both and 'below 0.05 by itself: s2 (' in both and 'not shown to be absent' in both
+    assert 'none separated from zero at 0.01 after Holm' in say(none, hint) and '2 tokenizers' in lg.association_text('x', 'y', [('a', 't', up), ('b', 'u', up)])
+    border = Association(.75, .2, .93, .006, 12)
+    assert 'one correlation, separated' in say(border) and 'none separated' in say(border, border)              # Holm over all that are said together
+    assert 'no correlation could have been shown' in say(Association(1., math.nan, math.nan, .5, 3))
+
+def test_the_correlation_that_could_be_seen_is_seen_as_often_as_said():
+    rng, n = np.random.default_rng(4), 40
+    rho = lg.resolvable_rho(n, .05)
+    r = 2*math.sin(math.pi*rho/6)
+    p = [stats.spearmanr(*rng.multivariate_normal([0, 0], [[1, r], [r, 1]], n).T).pvalue for _ in range(400)]
+    assert .7 < np.mean(np.array(p) < .05) < .9
+    assert nan(lg.resolvable_rho(3)) and lg.resolvable_rho(12, .01) > lg.resolvable_rho(12, .05) > lg.resolvable_rho(60, .05)
 
 @few
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=4, max_size=12))

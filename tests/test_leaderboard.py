@@ -289,3 +289,12 @@ def test_the_board_shows_the_first_seed(home):
     assert [evaluate(toy, 'ml_test', seed=s) for s in (0, 4)] == ['computed']*2
     b = read_board()
     assert b.slugs == ['seeded'] and b.predictions[0].header.seed == 0
+
+
+def test_predictions_of_an_older_version_are_not_on_the_board(board_home):
+    folder = items.outputs_dir()/'systems'
+    slug = read_board().slugs[0]
+    card = json.loads((folder/slug/'system.json').read_text())
+    (folder/slug/'system.json').write_text(json.dumps(card | dict(recipe=dict(weight=2), version='')))
+    b = read_board()
+    assert slug not in b.slugs and b.absent[slug] == 'not run'

@@ -283,6 +283,64 @@ def test_pairs_differ_in_the_encoder_alone_and_stand_in_the_order_of_the_tracks(
     assert r.choose([data]) == r.Pair('english-base', 'multilingual-base')
 
 
+def test_pairs_of_other_layouts_come_after_those_of_one_recipe(home):
+    from polyroute.items import load
+    from polyroute.systems import evaluate
+    data = load('ml_test')
+    recipe = lambda e, **kw: dict(family='finetune', encoder=e, command=f'train {e}') | kw
+    for slug, encoder, r_ in [('english-base', 'english-root', dict(model='laya', layout='parallel')), ('multilingual-base', 'multilingual', dict(model='laya', layout='sequential')),
+                              ('biencoder-base', 'multilingual', dict(model='b')), ('biencoder-english-base', 'english-root', dict(model='b'))]: evaluate(Toy(slug, training='train', recipe=recipe(encoder, **r_)), data)
+    assert r.frozen_pairs([data]) == [r.Pair('biencoder-english-base', 'biencoder-base'), r.LIBRARY] and r.LIBRARY == r.Pair('english-base', 'multilingual-base')
+    assert r.choose([data]) == r.Pair('biencoder-english-base', 'biencoder-base')
+
+
+def made_of(data, wrong, slug): return predictions(data, np.eye(3)[np.where(np.isin(np.arange(len(data)), wrong), (data.gold + 1) % 3, data.gold)], slug)
+
+
+def frozen_toys(home, **wrong):
+    "Systems that are wrong on some items of the native toy split; the data and one decision a text, the first half to English."
+    from polyroute.items import load
+    from polyroute.systems import evaluate
+    data = load('ml_test')
+    for slug, items in wrong.items():
+        where = {data.states[i] for i in items}
+        evaluate(Toy(slug.replace('_', '-'), predict=lambda t, q, where=where: np.array([np.eye(3)[(int(x[0]) + (x in where)) % 3] for x in t])), data)
+    return data, r.Decisions('half', 'Half', '', data, tuple(r.Sent('english' if i < 120 else 'multilingual') for i in range(240)))
+
+
+def test_verdicts_compare_the_routed_system_with_the_multilingual_one(home):
+    data, d = frozen_toys(home, english=range(100, 110), multilingual=range(40))
+    c, = r.verdicts(r.Pair('english', 'multilingual'), [d])
+    assert (c.wins_first, c.wins_second) == (40, 10) and c.accuracy_first == pytest.approx(230/240) and c.accuracy_second == pytest.approx(200/240) and c.first == 'Half'
+    assert r.verdict_text([c]).startswith('Native 95.8 against 83.3, +12.5 [') and r.verdict_text([c]).endswith('Separated: better on Native. ')
+    worse, = r.verdicts(r.Pair('multilingual', 'english'), [d])
+    assert r.verdict_text([worse]).endswith('Separated: worse on Native. ')
+
+
+def test_what_is_not_separated_is_said_to_be_so(home):
+    data, d = frozen_toys(home, english=range(3), multilingual=range(200, 205), same=range(200, 205))
+    said = r.verdict_text(r.verdicts(r.Pair('english', 'multilingual'), [d]))
+    assert 'alone right on 0 items, the other on 3' in said and 'no difference could have been shown' in said and said.endswith('On no split is routing separated from the multilingual system alone, ahead or behind. ')
+    assert 'right on the same items, of 240' in r.verdict_text(r.verdicts(r.Pair('multilingual', 'same'), [d]))
+    twice = r.verdicts(r.Pair('english', 'multilingual'), [d, d])
+    assert twice[0].p_holm == min(1, 2*twice[0].p)                     # corrected over the splits of a pair
+
+
+def test_the_relevant_comparison_is_the_fine_tuned_system_against_the_routed_one(home):
+    data, d = frozen_toys(home, english_base=range(0, 80), multilingual_base=range(60, 160), multilingual_native=range(5))
+    routed, alone = r.beside_fine_tuned(r.LIBRARY, d)
+    assert routed.first == alone.first == 'multilingual-native' and routed.accuracy_second == pytest.approx((240 - 80 - 40)/240) and alone.accuracy_second == pytest.approx(160/240)
+    assert (routed.wins_first, routed.wins_second) == (115, 0) and r.beside_fine_tuned(r.Pair('english-base', 'multilingual-native'), d) is not None
+    assert r.beside_fine_tuned(r.Pair('english-base', 'of-no-ladder'), d) is None and r.beside_fine_tuned(r.Pair('english-base', 'biencoder-base'), d) is None
+    assert r.fine_tuned(r.Pair('x', 'biencoder-typed')) == 'biencoder-native' and r.fine_tuned(r.Pair('x', 'of-no-ladder')) is None
+
+
+def test_the_papers_relevant_comparison_follows_from_its_printed_numbers():
+    from polyroute.items import reference
+    t = {x['system']: x['accuracy_pct'] for x in reference()['table10_11_leaderboard']}
+    assert t['ML fine-tune, all native rows'] - reference()['table17_router']['accuracy_pct'] == pytest.approx(19.3) and t['ML fine-tune, all native rows'] - t['Laya root'] == pytest.approx(35.4)
+
+
 def test_a_pair_is_read_from_any_two_frozen_systems(board_home):
     from polyroute.items import load
     data = load('ml_test')
@@ -357,6 +415,32 @@ def test_counts_and_tallies_are_what_loops_say(texts):
         assert r.tally(rows, source, language, words, 'named')[0] == sum(t.text == 'ü' and t.language == 'de' for t in mine)
 
 
+def test_the_choice_of_a_rule_in_words():
+    names = dict(a='A', b='B', c='C')
+    say = lambda taken, **counts: r.choice_text(names, taken, {'cuts': counts})
+    assert say('a', a=(0, 10), b=(2, 10), c=(1, 10)) == 'cuts: A with 0 of 10, then C with 1. '
+    assert say('b', a=(0, 10), b=(2, 10)) == 'cuts: A with 0 of 10, then B with 2 (another choice). '
+    assert say('a', a=(1, 10), b=(1, 10), c=(5, 10)) == 'cuts: A and B with 1 of 10, then C with 5 (no choice between them). '
+    assert say('a', a=(0, 0)) == 'cuts: not counted. ' and say('a', a=(3, 10)) == 'cuts: A with 3 of 10. '
+    assert r.fewest_to_english({'a': (3, 10), 'b': (4, 20)}) == ['b'] and r.fewest_to_english({}) == []
+
+
+def test_cuts_of_training_rows_are_a_part_of_all_cuts():
+    key = lambda t: (t.language, t.words, t.text)
+    every, training = [key(t) for t in r.own_short() if t.source == 'first words'], [key(t) for t in r.training_short()]
+    from collections import Counter
+    assert training and not Counter(training) - Counter(every) and len(training) < len(every)
+    from polyroute.items import load
+    begins = {t for n in ('ml_train', 'train') for t in load(n).states}
+    assert all(any(s.startswith(t) for s in begins) for t in {t for *_, t in training[::97]})
+
+
+def test_frozen_counts_on_training_rows_are_those_of_the_rules():
+    for slug in ('letters', 'script'):
+        want = r.count_short(r.made(r.RULES[slug]), r.training_short())
+        assert [x for x in r.read_short(slug) if x['source'] == r.TRAINING_CUTS] == want
+
+
 CONLL = '''# id: 1
 # text = {}
 # text-en = wake me up
@@ -378,7 +462,7 @@ def test_freezing_writes_decisions_counts_and_cost_and_refuses_other_data(tmp_pa
     paths = r.freeze('letters', xsid=tmp_path)
     assert [p.name for p in paths] == ['ml_test.jsonl', 'mix_test.jsonl', 'en_test.jsonl', 'ml_hard.jsonl', 'short.jsonl', 'cost.jsonl', 'xsid.jsonl']
     rows = r.read_short('letters')
-    assert r.tally(rows, 'first words', 'de', [2]) == (10, 10) and r.tally(rows, 'xSID 0.7 test', 'de') == (2, 2) and r.tally(rows, 'first words', 'ta') == (0, 0)
+    assert r.tally(rows, r.TRAINING_CUTS, 'de', [2]) == (4, 4) and r.tally(rows, 'first words', 'de', [2]) == (10, 10) and r.tally(rows, 'xSID 0.7 test', 'de') == (2, 2) and r.tally(rows, 'first words', 'ta') == (0, 0)
     assert r.read_cost('letters')['package_mb'] == 0 and r.read_cost('script') == {}
     toy_data(tmp_path/'data'/'ml_test.jsonl', 9)
     with pytest.raises(DataError, match='made on other data'): r.read_short('letters')

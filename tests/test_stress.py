@@ -459,7 +459,7 @@ def test_the_table(stressed):
     r = s.read_stress('ml_test')
     assert [c.slug for c in r.cards] == ['names', 'fitted'] and r.readers() == ['names']
     (row,) = s.names_table(r)
-    assert row['Rotated'] == '0.0' and row['Follows the name [95% CI]'].startswith('100.0') and row['Flips [95% CI]'].startswith('0.0')
+    assert row['Rotated'] == '0.0' and row['Follows the name [95% CI]'].startswith('100.0') and row['Flips [95% CI]'] == s.UNSEEN and row['Changed by one order'] == '–'     # it goes by the name alone
     (row,) = s.names_table(r, ['fitted'])
     assert row['Letters'] == row['Flips [95% CI]'] == row['Follows the name [95% CI]'] == row['Changed by one order'] == 'n/a'
     assert r.found['fitted']['letters'] == 'n/a: fitted to the department question'
@@ -473,6 +473,69 @@ def test_effects(stressed):
     assert row['Points [95% CI]'].startswith('-100.0') and row['Only canonical / only changed right'] == '240 / 0'
     assert 'names' in s.effects_sentence(r, found, 'This').casefold()
     assert s.names_sentence(r) and s.order_sentence(r).startswith('1 of 1')
+
+def test_a_small_effect_is_not_separated_and_its_interval_is_given(home):
+    data, loud = load('ml_test'), Condition('loud', 'capitals', text=lambda t, _: t.upper())
+    both(home/'out', data, Toy('reader', 'A', right_on(.9, 'a')), conditions=[loud])
+    r = s.Stress('ml_test', data, [Toy('reader', 'A').card], {'reader': {c: frozen('reader', 'ml_test', data=data, condition=c) for c in ('canonical', 'loud')}})
+    found = s.effects(r, ['reader'], ['loud'])
+    d = found[0].result.difference
+    assert found[0].result.verdict == 'not separated' and d.lo < 0 < d.hi
+    assert s.effects_sentence(r, found, 'Capitals') == f'Capitals, 1 comparison: 1 not separated (intervals within {-100*d.hi:+.1f} to {-100*d.lo:+.1f} points).'
+    row, = s.effects_table(r, [found[0]._replace(result=found[0].result._replace(p_holm=1e-9))])
+    assert row['p (Holm)'] == '< 0.001'
+
+
+# who can see the order
+
+def ordered(home, *toys):
+    both(home/'out', load('ml_test'), *toys, conditions=['order-1', 'order-2'])
+    return s.read_stress('ml_test')
+
+def near(share, pull):
+    "Right on a share of the texts; the place of an option moves its score by a little, or a lot where the text allows it."
+    def predict(texts, question):
+        p = right_on(share, 'x')(texts, replace(question, criteria=tuple(sorted(question.criteria, key=lambda c: DEPARTMENT.options.index(c[0])))))
+        at = [DEPARTMENT.options.index(o) for o in question.options]
+        w = p[:, at] + pull*np.arange(len(at))
+        return w/w.sum(axis=1, keepdims=True)
+    return predict
+
+def test_who_can_see_the_order_is_read_off_the_probabilities(home):
+    r = ordered(home, Toy('apart', 'A', near(.9, 0)), Toy('rounding', 'A', near(.9, 1e-6)), Toy('leaning', 'A', near(.9, .001)), Toy('placed', 'A', near(.9, .5)))
+    assert {x: s.order_blind(r, x) for x in r.readers()} == dict(apart=True, rounding=True, leaning=False, placed=False)
+    assert r.flips('leaning').flipped == 0 < r.flips('placed').flipped          # it sees the order, and no answer changes
+    data, found = load('ml_test'), r.found['placed']
+    worst = max(abs(found[c].probs[i, k] - found['canonical'].probs[i, k]) for c in ('order-1', 'order-2') for i in range(len(data)) for k in range(3))
+    assert s.order_change(r, 'placed') == pytest.approx(worst)
+
+def test_the_order_is_judged_on_those_that_see_it(home):
+    said = s.order_sentence(ordered(home, Toy('apart', 'A', near(.9, 0))))
+    assert said.startswith('1 of 1 systems that were run cannot see the order (APART)') and said.endswith('nothing is found here about the order.')
+    r = ordered(home, Toy('placed', 'B', near(.9, .5)))
+    said = s.order_sentence(r)
+    assert said.startswith('1 of 2') and f'PLACED can see it and changes {r.flips("placed").flipped} of 240' in said and 'nothing is found' not in said
+    said = s.order_sentence(ordered(home, Toy('leaning', 'B', near(.9, .001))))
+    assert 'Of the 2 that can see it, 1 change answers under some order: PLACED' in said and 'LEANING 0 of 240 (0.0 [0.0–1.6]%)' in said
+
+def test_where_an_order_is_missing_or_there_are_only_labels_nothing_is_said_of_sight(stressed):
+    data = load('ml_test')
+    for condition in ('canonical', 'order-1', 'order-2'):
+        p = frozen('names', 'ml_test', data=data, condition=condition)
+        write_predictions(predictions_path('names', 'ml_test', condition), Predictions(replace(p.header, labels_only=True), data, np.eye(3)[p.probs.argmax(1)]))
+    r = s.read_stress('ml_test')
+    assert s.order_blind(r, 'names') is None and s.names_table(r)[0]['Order changes a probability by'] == 'n/a'
+    assert 'Of the 1 that can see it or give labels only, 0 change' in s.order_sentence(r)
+    (stressed/'out'/'systems'/'names'/'ml_test.order-2.jsonl').unlink()
+    assert s.order_blind(s.read_stress('ml_test'), 'names') is None
+
+def test_systems_that_were_not_run_are_named(stressed):
+    r = s.read_stress('ml_test')
+    assert [c.slug for c in r.missing] == ['alone']                              # fitted: the log says that no option condition applies
+    assert s.not_run_sentence(r).endswith(': 1 of 2 systems (ALONE).') and s.not_run_sentence(s.Stress('x', r.data, [], {})).startswith('No system was run')
+    run(Toy('alone', 'B'), load('ml_test'), ['letters'], stressed/'out')
+    r = s.read_stress('ml_test')
+    assert r.missing == [] and s.not_run_sentence(r).startswith('Every system')
 
 def test_what_is_missing_is_said(stressed):
     (stressed/'out'/'systems'/'names'/'ml_test.order-2.jsonl').unlink()
@@ -558,6 +621,24 @@ def test_the_reading(tmp_path):
     assert s.label_check(data, tmp_path/'none.jsonl') == []
 
 
+def test_a_reading_bounds_what_the_noise_may_do():
+    from polyroute.metrics import wilson
+    blind, again = [dict(kept=n < 97, reader='Ada, which saw little') for n in range(100)], [dict(kept=True, reader='Ada, which saw little', note='again')]*20
+    said = s.reading_sentence(blind + again, [.053, .081])
+    lo, hi = wilson(97, 100)
+    assert f'Read blind, 97 of 100 labels were kept ({100*lo:.1f} to {100*hi:.1f}%), so up to {100*(1 - lo):.1f} points' in said and 'systems lose 5.3 to 8.1 points' in said
+    assert '20 more texts were read again' in said and 'Ada, which saw little' in said and 'their own' not in said
+    assert 'was read blind' in s.reading_sentence(again, [.05]) and 'systems lose' not in s.reading_sentence(blind, [])
+    rows = s.reading_rows(blind + again)
+    assert [(r['How it was read'], r['Texts read'], r['Reader']) for r in rows] == [('blind', 100, 'Ada, which saw little'), ('again', 20, 'Ada')]
+
+def test_the_released_readings_say_which_were_not_blind():
+    read = s.label_check(load('ml_test'))
+    rows = s.reading_rows([r for r in read if r['condition'] == 'noise-3'])
+    assert sum(r['Texts read'] for r in rows) == sum(r['condition'] == 'noise-3' for r in read) and len(rows) > 1
+    assert all('saw the noisy text alone' not in r['Reader'] for r in rows if r['How it was read'] != 'blind')
+
+
 # what is frozen here
 
 def test_frozen_conditions_are_the_declared_ones():
@@ -571,20 +652,6 @@ def test_frozen_conditions_are_the_declared_ones():
             wrong += [str(p) for p in found if read_header(p).version.partition('+')[2] not in ('', digest)]
             seen += len(found)
     assert seen and not wrong
-
-
-# finding systems
-
-def test_a_trained_entry_comes_from_the_cache(tmp_path, monkeypatch):
-    from polyroute import tracks
-    monkeypatch.setenv('POLYROUTE_CACHE', str(tmp_path))
-    with pytest.raises(DataError, match='polyroute train multilingual-native --seed 2'): s.find_system('multilingual-native', 2)
-    folder = tracks.run_folder(tracks.RUNS['multilingual-native'], 2)/'checkpoint'
-    folder.mkdir(parents=True)
-    monkeypatch.setattr(tracks, 'trained_system', lambda f, card: (f, card.slug))
-    assert s.find_system('multilingual-native', 2) == (folder, 'multilingual-native')
-    assert s.find_system('tfidf-base').card.slug == 'tfidf-base'
-    with pytest.raises(DataError, match='no system is registered'): s.find_system('nobody')
 
 
 # the command (in 90_cli)

@@ -294,3 +294,16 @@ def test_the_router_is_not_trained():
     from polyroute.cli import main
     r = CliRunner().invoke(main, ['train', 'router-laya', '--no-evaluate'])
     assert r.exit_code == 2 and 'not trained itself' in r.output
+
+
+# finding systems
+
+def test_a_trained_entry_comes_from_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('POLYROUTE_CACHE', str(tmp_path))
+    with pytest.raises(DataError, match='polyroute train multilingual-native --seed 2'): tracks.find_system('multilingual-native', 2)
+    folder = tracks.run_folder(tracks.RUNS['multilingual-native'], 2)/'checkpoint'
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(tracks, 'trained_system', lambda f, card: (f, card.slug))
+    assert tracks.find_system('multilingual-native', 2) == (folder, 'multilingual-native')
+    assert tracks.find_system('tfidf-base').card.slug == 'tfidf-base'
+    with pytest.raises(DataError, match='no system is registered'): tracks.find_system('nobody')
