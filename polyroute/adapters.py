@@ -25,7 +25,8 @@ def as_probabilities(
 ) -> np.ndarray:                 # (n, k), columns in the order of question.options
     "Return a model's answers as probabilities; DataError for answers that are none."
     plain = lambda o: o.item() if isinstance(o, np.generic) else o
-    first = answers[0] if len(answers) else None
+    if isinstance(answers, (str, Mapping)) or not hasattr(answers, '__len__') or getattr(answers, 'ndim', 1) == 0: raise DataError(f'the model returned {"None" if answers is None else type(answers).__name__}; a list or an array with one answer per text is needed')
+    first = next(iter(answers), None)
     label = not isinstance(first, Mapping) and np.ndim(first) == 0
     if len(answers) and label != labels_only: raise DataError('labels_only=True is for a model that answers with one option per text' if labels_only else f'the model answers {str(first)!r}, which is no probability; if it knows labels only, say labels_only=True')
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Sequence
 import numpy as np
 from . import classical, embedding, judgements, metrics, plots, significance
-from .items import (DEPARTMENT, LANGUAGES, TWELVE, DataError, Dataset, data_dir, load, outputs_dir, read_rows, reference, write_jsonl)
+from .items import (DEPARTMENT, LANGUAGES, DataError, Dataset, data_dir, load, outputs_dir, read_rows, reference, write_jsonl)
 from .metrics import percent
 from .predictions import Predictions, frozen, read_lines, read_predictions, read_probabilities
 from .release import raw_rows
@@ -643,11 +643,9 @@ class Readings(NamedTuple):
     habits: tuple[str, ...]
     weights: np.ndarray       # (readers, n, k), each row summing to one
 
-def boundary_readings(
-    data: Dataset|None = None,   # the boundary split
-) -> Readings:
+def boundary_readings() -> Readings:
     "Return the readings from which the boundary's soft labels are the mean."
-    data, rows = data or load('boundary'), raw_rows('boundary_labels.jsonl')
+    data, rows = load('boundary'), raw_rows('boundary_labels.jsonl')
     habit = {r['reader']: r['habit'] for r in rows}
     by = {(r['reader'], r['id']): read_weights(r, data.question.options) for r in rows}
     return Readings(tuple(habit[r] for r in sorted(habit)), np.array([[by[r, i] for i in data.ids] for r in sorted(habit)]))

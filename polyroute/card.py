@@ -12,16 +12,18 @@ from typing import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from .items import (DEPARTMENT, LANGUAGES, SPLITS, TRAINING, TWELVE, VARIETIES, WITHHELD, DataError, Dataset, data_dir, load, 
                              read_rows, reference, sha256, write_atomic)
+from .audit import NO_LABELLER
+from .judgements import TAGS
 from .metrics import wilson
 
 # %% auto #0
-__all__ = ['WRITING', 'TOKENIZERS', 'ABSENT', 'NO_LABELLER', 'LIMIT', 'QUESTION', 'FUNCTION_WORDS', 'FILED', 'FIDELITY', 'TAGS',
-           'SHOWN', 'RELEASED', 'VERSION', 'HOME', 'LIMITS', 'CARD', 'scripts', 'script_purity', 'token_counter',
-           'unknown_share', 'minilm_file', 'counters', 'agreement', 'describe', 'native_card', 'native_table',
-           'token_medians', 'token_table', 'mixed_card', 'mixed_table', 'third_script', 'third_script_items',
-           'function_words', 'is_english', 'english_items', 'fidelity', 'language_flags', 'dominant_script',
-           'generic_block', 'glance', 'sample_items', 'item_table', 'file_table', 'front_matter', 'card_facts',
-           'datasheet', 'data_statement', 'readme', 'croissant', 'write_card']
+__all__ = ['WRITING', 'TOKENIZERS', 'ABSENT', 'LIMIT', 'QUESTION', 'FUNCTION_WORDS', 'FILED', 'FIDELITY', 'SHOWN', 'RELEASED',
+           'VERSION', 'HOME', 'LIMITS', 'CARD', 'scripts', 'script_purity', 'token_counter', 'unknown_share',
+           'minilm_file', 'counters', 'agreement', 'describe', 'native_card', 'native_table', 'token_medians',
+           'token_table', 'mixed_card', 'mixed_table', 'third_script', 'third_script_items', 'function_words',
+           'is_english', 'english_items', 'fidelity', 'language_flags', 'dominant_script', 'generic_block', 'glance',
+           'sample_items', 'item_table', 'file_table', 'front_matter', 'card_facts', 'datasheet', 'data_statement',
+           'readme', 'croissant', 'write_card']
 
 # %% ../nbs/26_card.ipynb #558fabc6
 WRITING = {'Latin': {'Latn'}, 'Cyrillic': {'Cyrl'}, 'Arabic': {'Arab'}, 'Bengali': {'Beng'}, 'Devanagari': {'Deva'}, 'Tamil': {'Taml'}, 'Han': {'Hani'},
@@ -36,12 +38,14 @@ def scripts(
     return frozenset(script_extension(char)) - {'Zyyy', 'Zinh', 'Zzzz'}
 
 def script_purity(
-    texts: str|Iterable[str],  # one text, or several that are counted as one
-    system: str,               # a key of WRITING
-) -> float:                    # in [0, 1]; nan where no letter has a script
+    texts: str|Iterable[str],    # one text, or several that are counted as one
+    system: str|Sequence[str],   # a key of WRITING, or one for each text
+) -> float:                      # in [0, 1]; nan where no letter has a script
     "Return the share of letters in the expected writing system (paper, Table 2)."
-    seen = [scripts(c) & WRITING[system] for c in ''.join(texts) if c.isalpha() and scripts(c)]
-    return sum(map(bool, seen)) / len(seen) if seen else float('nan')
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    expected = [system]*len(texts) if isinstance(system, str) else system
+    seen = [bool(scripts(c) & WRITING[s]) for t, s in zip(texts, expected) for c in t if c.isalpha() and scripts(c)]
+    return sum(seen) / len(seen) if seen else float('nan')
 
 # %% ../nbs/26_card.ipynb #ddb0c0c4
 def token_counter(
@@ -124,11 +128,9 @@ def describe(
 ) -> dict:                                  # n, departments, median_chars, tokens, purity, agreement
     "Return what a dataset card says about a set of items."
     gold, texts = Counter(data.field('gold')), data.states
-    expected = [system or i.meta.get('script') or 'Latin' for i in data]
-    judged = [bool(scripts(c) & WRITING[s]) for t, s in zip(texts, expected) for c in t if c.isalpha() and scripts(c)]
     return dict(n=len(data), departments=[gold[o] for o in DEPARTMENT.options], median_chars=float(np.median([len(t) for t in texts])),
                 tokens={n: float(np.median([f(t) for t in texts])) if f else None for n, f in (tokenizers or {}).items()},
-                purity=float(np.mean(judged)) if judged else float('nan'), agreement=agreement(data, labels))
+                purity=script_purity(texts, [system or i.meta.get('script') or 'Latin' for i in data]), agreement=agreement(data, labels))
 
 def native_card(
     test: Dataset|None = None,              # the native split; ml_test if left out
@@ -144,8 +146,6 @@ def native_card(
     return out + [dict(language='all', code='', script='–', tier='–', native_rows=len(train), **describe(test, None, tokenizers, labels))]
 
 # %% ../nbs/26_card.ipynb #93c1d777
-NO_LABELLER = 'no independent labeller'
-
 def _agree(k): return NO_LABELLER if k is None else f'{100*k[0]/k[1]:.0f}%' if k[1] else '–'
 
 def _pct(x): return '–' if x is None or x != x else f'{100*x:.1f}%'
@@ -346,8 +346,6 @@ def glance(
         ('leaderboard', more.get('leaderboard', 'see the leaderboard notebook'), f"{len(r['table10_11_leaderboard'])} systems"))]
 
 # %% ../nbs/26_card.ipynb #9c2ef1f1
-TAGS = {'hinglish': 'hi-Latn', 'spanglish': 'es', 'arabizi': 'ar-Latn'}   # BCP 47; there is no tag for a mixture, so the embedded language's
-
 def sample_items(
     data: Dataset,                               # the native or the code-mixed split
     key: str = 'language',                       # 'language': one item each; 'variety': one of each department named

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 from . import cli_people, cli_suites      # their commands
 from .cli_people import complete_names
-from .commands import ALPHA_OPTION, JSON, TRACK, Commands, chosen_splits, frozen_on, has_split, left_to_do, main, predictions_of_file, read_any, run_on_splits
+from .commands import ALPHA_OPTION, JSON, TRACK, Commands, chosen_splits, frozen_on, has_split, left_to_do, main, predictions_of_file, read_any, run_on_splits, told
 from .items import SPLITS, TRAINING, DataError, MissingPackage
+from .predictions import need_groups
 
 # %% auto #0
 __all__ = ['data', 'build', 'verify', 'card', 'systems', 'wire_options', 'wire_settings', 'run_behind_a_server', 'evaluate',
@@ -135,6 +136,8 @@ def run_behind_a_server(settings, splits, out, fresh):
 def evaluate(system, splits, fresh, out, latency, **wire):
     """Run systems on the splits and write their predictions. What is there already for the same data and version is kept; a run that was killed goes on where it stopped.
 
+    The version of module:object follows the source of that module alone. After a change in what it imports, or in weights that it loads, run with --fresh.
+
     SYSTEM is a registered name (see `polyroute systems`), module:object, a .toml file that describes a system behind a server, or `systemone` or `chat` with --base-url. Keys are read from the environment only.
 
     \b
@@ -148,10 +151,14 @@ def evaluate(system, splits, fresh, out, latency, **wire):
     sys.path.insert(0, '')     # a user's module beside them
     for name in system:
         if settings := wire_settings(name, wire):
-            for slug, split, outcome in run_behind_a_server(settings, chosen_splits(splits), out, fresh): click.echo(f'{slug} {split}: {outcome}')
+            for slug, split, outcome in run_behind_a_server(settings, chosen_splits(splits), out, fresh): click.echo(f'{slug} {split}: {told(slug, outcome)}')
             continue
-        for made, split, outcome in run_on_splits(name, chosen_splits(splits), out, fresh): click.echo(f'{name} {split}: {outcome}')
-        if latency: write_latency(made, load(split), out)
+        answered = None
+        for made, split, outcome in run_on_splits(name, chosen_splits(splits), out, fresh):
+            click.echo(f'{name} {split}: {told(name, outcome)}')
+            if outcome != 'n/a': answered = split
+        if latency and answered: write_latency(made, load(answered), out)
+        elif latency: click.echo(f'{name}: no latency, it answers none of these splits')
 
 @main.command()
 @click.argument('system')
@@ -174,9 +181,10 @@ def usage(system, out, as_json):
 @click.option('--seed', 'seeds', multiple=True, type=int, help='A seed; all of the run\'s if left out.')
 @click.option('--encoder', help='Another encoder: a folder or owner/name of a hub repository, in place of the run\'s.')
 @click.option('--set', 'changes', multiple=True, metavar='NAME=VALUE', help='Another setting of the recipe, such as freeze_embeddings=false, epochs=6 or precision=bf16; the run gets a slug of its own.')
+@click.option('--latency', is_flag=True, help='Also measure milliseconds per item at batch 16, on this machine.')
 @click.option('--no-evaluate', is_flag=True, help='Only train, and say how it does on the rows held out of training: the way to choose a recipe.')
 @click.option('--out', type=click.Path(file_okay=False), help='Outputs folder for the predictions and the training log.')
-def train(run, seeds, encoder, changes, no_evaluate, out):
+def train(run, seeds, encoder, changes, latency, no_evaluate, out):
     """Fine-tune an entry of the training tracks and evaluate it on every split. A run that was killed goes on after its last whole epoch; the weights stay in the cache.
 
     \b
@@ -186,8 +194,10 @@ def train(run, seeds, encoder, changes, no_evaluate, out):
     polyroute train router-laya"""
     from tqdm import tqdm
     from polyroute import tracks
+    from polyroute.items import load
+    from polyroute.systems import write_latency
     if run == 'router-laya':
-        if seeds or encoder or changes or no_evaluate: raise click.UsageError('router-laya is made of english-base and multilingual-base and is not trained itself; it takes --out alone')
+        if seeds or encoder or changes or latency or no_evaluate: raise click.UsageError('router-laya is made of english-base and multilingual-base and is not trained itself; it takes --out alone')
         for split, outcome in zip(SPLITS, tracks.freeze_router(out)): click.echo(f'{run} {split}: {outcome}')
         return
     if run not in tracks.RUNS: raise DataError(f'there is no run {run!r}; there are: {", ".join([*tracks.RUNS, "router-laya"])}')
@@ -202,6 +212,7 @@ def train(run, seeds, encoder, changes, no_evaluate, out):
             made = tracks.about(tracks.train(r, seed, progress=progress))
         if no_evaluate: click.echo(f'{r.slug} seed {seed}: loss ' + ', '.join(f'{h["loss"]:.3f}' for h in made['history']) + (f'; {100*fit["held_out_accuracy"]:.1f}% of {fit["held_out"]} rows held out of training' if (fit := made['calibration']).get('held_out_accuracy') is not None else '; no rows were held out of training')); continue
         for split, outcome in zip(SPLITS, tracks.freeze(r, seed, root=out)): click.echo(f'{r.slug} seed {seed} {split}: {outcome}')
+    if latency and not no_evaluate: click.echo(f'latency in {write_latency(tracks.trained_system(tracks.train(r, r.seeds[0]), tracks.run_card(r)), load("ml_test"), out)}')
 
 @main.command()
 @click.option('--freeze', is_flag=True, help='Compare anew and write the file; recipes that are not trained yet are trained first (hours).')
@@ -294,6 +305,8 @@ def compare(a, b, splits, alpha, as_json):
     Example: polyroute compare e5-logreg-all tfidf-all --split mix_test"""
     from polyroute.leaderboard import compare_all, comparison_row, render, to_json
     files = [predictions_of_file(x, splits) for x in (a, b)]
+    for x, p in zip((a, b), files):
+        if other := [s for s in splits if p and s != p.data.name]: raise DataError(f'these predictions are on {p.data.name}, not on {other[0]}; compare a file on its own split: --split {p.data.name}, or no --split', x)
     if not splits: splits = tuple({p.header.split: 0 for p in files if p}) or tuple(s for s in chosen_splits(()) if s != 'boundary')
     first, second = ([p]*(1 if all(files) else len(splits)) if p else frozen_on(n, splits) for n, p in zip((a, b), files))
     found = compare_all(list(zip(first, second)), alpha)
@@ -502,9 +515,11 @@ def import_(files, as_json):
 
     Example: polyroute audit import saved/*.jsonl"""
     from polyroute import judgements as j
+    from polyroute.audit import annotator_agreement
     from polyroute.leaderboard import render, to_json
-    rows = j.fidelity(j.read_judgements(files))
-    click.echo(to_json(rows) if as_json else render(_texts(rows)))
+    judged = j.read_judgements(files)
+    found = dict(fidelity=j.fidelity(judged), agreement=annotator_agreement(judged))
+    click.echo(to_json(found) if as_json else '\n\n'.join(render(_texts(rows)) for rows in found.values() if rows))
 
 # %% ../nbs/90_cli.ipynb #4fa43c2f
 @main.command()
@@ -554,10 +569,10 @@ def languages(split, by, alpha, as_json):
     from polyroute.leaderboard import read_board, render, to_json
     board = read_board(split, alpha=alpha)
     if not board.cards: raise DataError(f'no system has predictions on {split}; `polyroute evaluate` makes them')
+    need_groups(board.data, by)
     weak = weakest(board.predictions, by)
     if as_json: return click.echo(to_json([dict(slug=c.slug, cells={g: v._asdict() | dict(accuracy=v.accuracy, interval=v.interval) for g, v in cells(p, by).items()}, weakest=w) for c, p, w in zip(board.cards, board.predictions, weak)]))
-    if not (rows := system_table(board, by)): raise DataError(f'the items of {split} name no {by}')
-    click.echo(render(rows) + '\n\n' + render([weakness_row(c.name, w, alpha) for c, w in zip(board.cards, weak)]))
+    click.echo(render(system_table(board, by)) + '\n\n' + render([weakness_row(c.name, w, alpha) for c, w in zip(board.cards, weak)]))
 
 @main.command()
 @click.option('--split', default='ml_test', show_default=True, help='A split whose tokens were counted.')
@@ -688,7 +703,9 @@ def confidence_languages(system, split, by, as_json):
     from polyroute import confidence as c
     from polyroute.leaderboard import render, to_json
     from polyroute.metrics import number, percent
-    found = c.calibration_by(frozen_on(system, [split])[0], by)
+    p = frozen_on(system, [split])[0]
+    need_groups(p.data, by)
+    found = c.calibration_by(p, by)
     if as_json: return click.echo(to_json([g._asdict() for g in found]))
     if found: click.echo(render([{by: c.group_name(g.group), 'Items': g.items, 'Accuracy [95% CI]': percent(*g.accuracy), 'Mean confidence': percent(g.confidence), 'Gap (points)': f'{100*g.gap.value:+.1f} [{100*g.gap.lo:+.1f}, {100*g.gap.hi:+.1f}]', 'p (Holm)': number(g.p_holm), 'Verdict': g.verdict} for g in found]) + '\n')
     click.echo(c.calibration_warning(found))
@@ -733,6 +750,7 @@ def confidence_temperature(system, splits, by, as_json):
     from polyroute.leaderboard import render, to_json
     from polyroute.metrics import number
     rows, splits = _held_out(system), splits or [s for s in chosen_splits(()) if s != 'boundary']
+    need_groups(rows.data, by)
     gains = {p.data.name: c.temperature_gain(rows, p, by) for p in frozen_on(system, splits)}
     if as_json: return click.echo(to_json({s: g._asdict() for s, g in gains.items()}))
     t, change = c.fit_temperatures(rows, by), lambda e: '–' if e.value != e.value else f'{e.value:+.3f} [{e.lo:+.3f}, {e.hi:+.3f}]'
@@ -783,6 +801,7 @@ def stress(system, conditions, splits, seed, fresh, out, as_json):
     from polyroute import stress as s
     from polyroute.items import load
     from polyroute.leaderboard import render, to_json
+    from polyroute.tracks import find_system
     if not system:
         if seed is not None or fresh or conditions: raise click.UsageError('needed: a SYSTEM to run; without one the frozen results are shown')
         found = {split: s.names_table(s.read_stress(split, out)) for split in splits or ('ml_test',)}
@@ -790,7 +809,7 @@ def stress(system, conditions, splits, seed, fresh, out, as_json):
     sys.path.insert(0, '')     # a user's module beside them
     did = {}
     for name in system:
-        made = s.find_system(name, seed)
+        made = find_system(name, seed)
         for split in splits or [p for p in s.PLAN if has_split(p)]:
             data = load(split)
             todo = s.named(conditions, data) if conditions else s.conditions_for(data, only_orders=not splits and s.PLAN[split])
@@ -798,7 +817,7 @@ def stress(system, conditions, splits, seed, fresh, out, as_json):
                 for c in todo:
                     outcome = s.run(made, data, [c], out, seed, bar.update, fresh)[c.name]
                     did.setdefault(name, {}).setdefault(split, {})[c.name] = outcome
-                    if not as_json: click.echo(f'{name} {split} {c.name}: {outcome}')
+                    if not as_json: click.echo(f'{name} {split} {c.name}: {told(name, outcome)}')
     if as_json: click.echo(to_json(did))
 
 # %% ../nbs/90_cli.ipynb #4ad7e864

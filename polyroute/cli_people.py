@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from .commands import ALPHA_OPTION, JSON, frozen_on, main, predictions_of_file
 from .export import FORMATS, SUITES
-from .items import SPLITS
+from .items import SPLITS, DataError
 
 # %% auto #0
 __all__ = ['check', 'submit', 'validate', 'export', 'import_results', 'completion', 'complete_names']
@@ -55,6 +55,7 @@ def submit(folder, out, root, alpha, as_json):
     Example: polyroute submit my_outputs/systems/my-system"""
     from polyroute import submissions as s
     from polyroute.leaderboard import render, to_json
+    if left := sorted(Path(folder).rglob('*.jsonl.partial')): raise DataError('this was left by a run that was stopped: finish it with polyroute evaluate, or remove it', left[0])
     mine = s.read_submission(folder)
     found = s.standings(mine, root, alpha)
     written = s.write_ready(mine, out, found)

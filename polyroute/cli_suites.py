@@ -28,16 +28,16 @@ __all__ = ['EXTERNAL', 'ROMCOM_CONDITION', 'ROMCOM_TASKS', 'DECODING', 'import_t
 @click.option('--label', help='Column with the labels; a usual name (label, intent, category …) if left out.')
 @click.option('--id', 'id_', help='Column with ids.')
 @click.option('--cluster', help='Column that says which texts share a source; equal texts if left out.')
-@click.option('--language', help='Column with the language of each text; a usual name (language, lang, locale) if left out.')
+@click.option('--language', help='Column with the language of each text; a usual name (language, lang, locale) if left out. pt-BR, pt_BR and PT all count as pt.')
 @click.option('--also', 'others', multiple=True, type=click.Path(exists=True, dir_okay=False), help='Another file whose labels are options too, e.g. the training rows.')
 @click.option('--descriptions', type=click.Path(exists=True, dir_okay=False), help='JSON file of {label: one line that describes it}.')
 @click.option('--question', help='The question in words.')
-@click.option('--name', help='Of the data set; the file\'s stem if left out.')
+@click.option('--name', help='Of the data set: letters, digits, hyphen, underscore, dot; the file\'s, without its last ending, if left out.')
 @click.option('--system', 'systems', multiple=True, help='A system to run: registered, module:object, or a trained entry. e5-zeroshot and sparrow-nano if left out.')
 @click.option('--no-systems', is_flag=True, help='Only import; the power plan then assumes how often systems disagree.')
 @click.option('--difference', default=3., show_default=True, type=click.FloatRange(0, 100, min_open=True, max_open=True), help='Difference in accuracy to resolve, in points.')
 @ALPHA_OPTION
-@click.option('--out', type=click.Path(file_okay=False), help='Folder for the items, the report and the predictions; a folder named after the data set if left out.')
+@click.option('--out', type=click.Path(file_okay=False), help='Folder for the items, the report and the predictions; a folder named after the data set if left out. One that holds the import of another file is refused.')
 @JSON
 def import_traffic(file, preset, text, label, id_, cluster, language, others, descriptions, question, name, systems, no_systems, difference, alpha, out, as_json):
     """Make items of labelled texts, and report on them: what was left out, leakage from the training rows, what systems make of them, and how many more items a wanted difference takes. Nothing leaves the machine.
@@ -49,9 +49,10 @@ def import_traffic(file, preset, text, label, id_, cluster, language, others, de
     from tqdm import tqdm
     from polyroute import importer as i
     from polyroute.leaderboard import to_json
-    from polyroute.stress import find_system
+    from polyroute.tracks import find_system
     got = i.import_file(file, preset, text, label, id_, cluster, language, name, others, descriptions, question)
     out = Path(out or got.data.name)
+    i.need_free(got, out)      # said before systems run
     sys.path.insert(0, '')     # a user's module beside them
     made = [] if no_systems else [find_system(s) for s in systems or ('e5-zeroshot', 'sparrow-nano')]
     with tqdm(total=len(made)*len(got.data), desc='systems', unit='item', leave=False, disable=None) as bar: tried = i.try_systems(got.data, made, out/'outputs', bar.update)
@@ -344,7 +345,7 @@ def romcom_evaluate(system, names, root):
     polyroute romcom evaluate tfidf-romcom-english tfidf-romcom-mixed --set nli"""
     from tqdm import tqdm
     from polyroute import romcom as r, romcom_eval as e
-    from polyroute.stress import find_system
+    from polyroute.tracks import find_system
     sys.path.insert(0, '')     # a user's module beside them
     if wrong := [n for n in names if n not in (*r.DATA, 'department')]: raise click.UsageError(f'there is no data set {wrong[0]!r}; there are {", ".join((*r.DATA, "department"))}')
     for s in system:
@@ -372,7 +373,7 @@ def romcom_scores(tasks, condition, slugs, tests, root, as_json):
     elif as_json: rows = [dict(system=x.card.slug, kind=x.kind) | e.gaps(x.outcomes)._asdict() for x in found]
     else: rows = [e.gap_row(x, x.tasks if tasks else None) for x in found if tasks or e.compared_tasks(x)]
     if as_json: return click.echo(to_json(rows))
-    click.echo(render([{k: e._points(v) if k == 'gap' else e._p(v) if k in ('p', 'p_bases') else f'{v:.2f}' if k == 'd' else v for k, v in r.items()} for r in rows] if tests else rows))
+    click.echo(render([{k: e.points(*v) if k == 'gap' else e.p_cell(v) if k in ('p', 'p_bases') else f'{v:.2f}' if k == 'd' else v for k, v in r.items()} for r in rows] if tests else rows))
 
 @romcom.command('change')
 @click.argument('before')
@@ -393,7 +394,7 @@ def romcom_change(before, after, tasks, condition, root, as_json):
     rows = []
     for t in tasks or by[before].tasks:
         c = e.change(*([o for o in e.of_tasks(by[s].outcomes, [t]) if o.level] for s in (before, after)))
-        if c.items: rows.append(dict(task=t) | (c._asdict() if as_json else dict(items=c.items, before=f'{100*c.before:.1f}', after=f'{100*c.after:.1f}', change=e._points(c.difference), gained=c.gained, lost=c.lost, p=e._p(c.p))))
+        if c.items: rows.append(dict(task=t) | (c._asdict() if as_json else dict(items=c.items, before=f'{100*c.before:.1f}', after=f'{100*c.after:.1f}', change=e.points(*c.difference), gained=c.gained, lost=c.lost, p=e.p_cell(c.p))))
     click.echo(to_json(rows) if as_json else render(rows))
 
 @romcom.command('register')

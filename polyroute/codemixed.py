@@ -89,6 +89,7 @@ def largest_values(
     k: int,        # languages that may occur
 ) -> dict[str, float]:
     "Return the largest value that each measure can take on so many tokens and languages: the languages in turn reach all of them at once."
+    if k < 1: raise ValueError(f'at least one language is needed, not {k}')
     return {name: f([str(i % k) for i in range(n)]) for name, f in MEASURES.items()}
 
 # %% ../nbs/34_codemixed.ipynb #82fb5172
@@ -507,6 +508,7 @@ def slope_within(
 ) -> Slope:                  # nan where the value does not vary within strata
     "Return the least-squares slope of a result on a value with a level for every stratum."
     y, value, code = np.asarray(y, dtype=float), np.asarray(value, dtype=float), np.unique(strata, return_inverse=True)[1]
+    if not (np.isfinite(y).all() and np.isfinite(value).all()): raise ValueError('a slope needs finite numbers; leave out items without a value')
     centred = lambda v: v - (np.bincount(code, v)/np.bincount(code))[code]
     x, z, rng = centred(value), centred(y), np.random.default_rng(seed)
     if not len(y) or not (x @ x) > 1e-12: return Slope(NAN, NAN, NAN, NAN)

@@ -11,7 +11,7 @@ from .items import SPLITS, DataError
 from .predictions import Predictions
 
 # %% auto #0
-__all__ = ['JSON', 'ALPHA_OPTION', 'TRACK', 'Commands', 'main', 'chosen_splits', 'has_split', 'run_on_splits',
+__all__ = ['JSON', 'ALPHA_OPTION', 'TRACK', 'Commands', 'main', 'chosen_splits', 'has_split', 'run_on_splits', 'told',
            'predictions_of_file', 'frozen_on', 'read_any', 'left_to_do']
 
 # %% ../nbs/80_commands.ipynb #aeed79f7
@@ -73,6 +73,15 @@ def run_on_splits(
     for s in splits:
         data = load(s)
         with tqdm(total=len(data), desc=f'{name} {s}', unit='item', leave=False, disable=None) as bar: yield system, s, evaluate(system, data, out, fresh, progress=bar.update)
+
+def told(
+    name: str,        # of a system, as it was named to the command
+    outcome: str,     # of `systems.evaluate`
+) -> str:
+    "Return what was done as a command prints it: what is kept is not new, and of a module of one's own the version follows one file only."
+    module = name.partition(':')[0] if ':' in name else ''
+    if outcome != 'kept': return outcome
+    return f'kept (the version follows {module} alone, not what it imports or loads; --fresh recomputes)' if module else 'kept (same data and version; --fresh recomputes)'
 
 # %% ../nbs/80_commands.ipynb #5acb2b86
 def predictions_of_file(

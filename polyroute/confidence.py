@@ -141,9 +141,11 @@ def calibration_p(
     hit: np.ndarray,    # (n,) bool
 ) -> float:             # in [0, 1]; nan with no items
     "Return the exact two-sided p-value of the number of right decisions if every confidence were the chance to be right."
+    conf = np.asarray(conf, dtype=float)
     if not len(conf): return NAN
+    if not ((conf >= 0) & (conf <= 1)).all() or len(hit) != len(conf): raise ValueError('one confidence between 0 and 1 for each decision is needed')
     chance = np.ones(1)
-    for c in np.asarray(conf, dtype=float): chance = np.convolve(chance, [1 - c, c])
+    for c in conf: chance = np.convolve(chance, [1 - c, c])
     return float(min(1., chance[chance <= chance[int(np.sum(hit))]*(1 + 1e-7)].sum()))
 
 class GroupCalibration(NamedTuple):
@@ -572,6 +574,7 @@ def least_rows(
     steps: int = 20,
 ) -> int:
     "Return how many rows without a single error the promise on the answered needs at least."
+    if not (0 < risk < 1 and 0 < delta < 1): raise ValueError('risk and delta must lie between 0 and 1')
     return math.ceil(math.log(delta/steps) / math.log(1 - risk) - 1e-9)
 
 # %% ../nbs/37_confidence.ipynb #750980a1

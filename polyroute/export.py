@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 from .items import DataError, Dataset, Item, Question, data_dir, load, read_items, read_rows, shipped_data
-from .predictions import Predictions, header_for, predictions_path, write_predictions
+from .predictions import Predictions, header_for, need_groups, predictions_path, read_probabilities, write_predictions
 from .runs import log_run, writable_outputs
 from .systems import TRAINING_SETS, Card, names, read_card, training_set
 
@@ -76,8 +76,8 @@ def parts(
     by: str|None = None,     # as for Dataset.field; language, else variety, else combination if left out
 ) -> dict[str, np.ndarray]:  # value -> positions, in order of first appearance
     "Return the parts that an export reports separately."
+    if by: need_groups(data, by)
     values = data.field(by) if by else np.array([next((v for v in vs if v), '') for vs in zip(*map(data.field, ('language', 'variety', 'combination')))], dtype=object)
-    if by and not any(values): raise DataError(f'no item of {data.name} has {by!r}; leave out "by"')
     values[values == ''] = 'other' if any(values) else 'all'
     return {v: np.flatnonzero(values == v) for v in dict.fromkeys(values)}
 
@@ -673,8 +673,7 @@ def read_laya(
         item, a = of.get(id), case.get('answer') or {}
         if item is None or case.get('qid') != item.question.name or case.get('tags', tags_of(item)) != tags_of(item) or item.question.option(case.get('expected')) != item.gold: raise DataError(f'this case is not of the item that stands there in {data.name}', path, id=id)
         given = {'false': 1 - a['noul'], 'true': a['noul']} if item.question.type == 'noul' else a['probabilities']
-        row = np.array([float(given[o]) for o in item.question.options])
-        found[id] = row/row.sum()
+        found[id] = np.array([float(given[o]) for o in item.question.options])
     return found
 
 READERS = {'lm-eval': read_lm_eval, 'inspect': read_inspect, 'mteb': read_mteb, 'laya': read_laya}
@@ -719,7 +718,8 @@ def import_results(
     probs = np.zeros((len(part), max(len(i.question.options) for i in part)))
     for n, i in enumerate(part):
         k = len(i.question.options)
-        probs[n, :k] = np.full(k, 1/k) if found[i.id] is None else found[i.id]
+        try: probs[n, :k] = np.full(k, 1/k) if found[i.id] is None else read_probabilities(found[i.id].tolist(), i.question.options)
+        except ValueError as e: raise DataError(str(e), path, id=i.id) from None
     return Predictions(header_for(system, data, labels_only=format == 'inspect'), part, probs)
 
 # %% ../nbs/52_export.ipynb #72fb0745

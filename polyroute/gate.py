@@ -12,12 +12,12 @@ import numpy as np
 from . import metrics, significance
 from .items import DataError, Dataset
 from .metrics import percent
-from .predictions import Predictions, need_same_items
+from .predictions import Predictions, need_groups, need_same_items
 
 # %% auto #0
 __all__ = ['EXACT', 'SHARES', 'NOT_WORSE', 'WORSE', 'NOT_RESOLVABLE', 'EXIT_CODES', 'score_statistic', 'exact_p_values',
-           'not_worse_p', 'size', 'paired_interval', 'design_effect', 'Row', 'Gate', 'worse_p', 'items_for_margin',
-           'gate', 'gate_table', 'gate_text', 'simulate']
+           'possible', 'not_worse_p', 'size', 'paired_interval', 'design_effect', 'Row', 'Gate', 'worse_p',
+           'items_for_margin', 'gate', 'gate_table', 'gate_text', 'simulate']
 
 # %% ../nbs/51_gate.ipynb #33cc5c92
 def score_statistic(
@@ -66,6 +66,15 @@ def _probability(ways, w, l, n, only_new, only_old):
     new, old, alike = (np.log(max(x, 1e-300)) for x in (only_new, only_old, 1 - only_new - only_old))   # a share of 0 leaves tables without such items possible
     return np.exp(ways + w*new + l*old + (n - w - l)*alike)
 
+def possible(
+    wins: int,
+    losses: int,
+    n: int,              # items
+) -> tuple[int, int, int]:
+    "Return the counts as integers; ValueError unless they can be counts of the same items."
+    if not all(x >= 0 and x % 1 == 0 for x in (wins, losses, n)) or int(wins) + int(losses) > n: raise ValueError(f'{wins} items that only one system gets right and {losses} that only the other does cannot be among {n} items')
+    return int(wins), int(losses), int(n)
+
 def not_worse_p(
     wins: int,           # items that only the new system gets right
     losses: int,         # items that only the old one gets right
@@ -75,6 +84,7 @@ def not_worse_p(
 ) -> float:
     "Return the p-value against the hypothesis that the new system is worse by the margin or more."
     if not 0 < margin < 1: raise ValueError(f'a margin lies between 0 and 1, it is not {margin}')
+    wins, losses, n = possible(wins, losses, n)
     if not n: return 1.
     if effect == 1 and n <= EXACT: return float(exact_p_values(n, margin)[wins, losses])
     return 1 - NormalDist().cdf(score_statistic(wins/effect, losses/effect, n/effect, margin))
@@ -104,6 +114,7 @@ def paired_interval(
     effect: float = 1.,  # design effect of clusters
 ) -> tuple[float, float]:
     "Return the score interval of a paired difference in accuracy (Tango 1998)."
+    wins, losses, n = possible(wins, losses, n)
     if not n: return float('nan'), float('nan')
     z, w, l, m = NormalDist().inv_cdf((1 + conf)/2), wins/effect, losses/effect, n/effect
     def end(sign):
@@ -180,6 +191,7 @@ def worse_p(
 ) -> float:
     "Return the one-sided exact McNemar p-value against the hypothesis that the new system loses nothing; the normal one under clusters."
     from scipy.special import bdtrc
+    wins, losses, _ = possible(wins, losses, int(wins) + int(losses))
     if not losses: return 1.
     if effect == 1: return float(bdtrc(losses - 1, wins + losses, .5))
     return 1 - NormalDist().cdf((losses - wins)/np.sqrt((wins + losses)*effect))
@@ -212,7 +224,7 @@ def gate(
     for m in (margin, group_margin or margin):
         if not 0 < m < 1: raise DataError(f'a margin lies between 0 and 100 points, it is not {100*m:g}')
     d = new.hit.astype(int) - old.hit.astype(int)
-    found = new.data.groups(by) if by else {}
+    found = need_groups(new.data, by) if by else {}
     parts = [('all', np.arange(len(d)), margin)] + [(g, ix, group_margin or margin) for g, ix in found.items() if len(found) > 1 or len(ix) < len(d)]
     p = [_p_values(d[ix], new.data.clusters[ix], m) for _, ix, m in parts]
     kept, lost = (significance.holm(np.array(x)) for x in zip(*p))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Protocol, Sequence
 from .items import DEPARTMENT, LANGUAGES, TWELVE, VARIETIES, DataError, MissingPackage, Question, read_rows, write_atomic, write_jsonl
 from .answers import blind_prompt, read_array, read_keys
-from .wire import limiter, retry_after
+from .wire import AGAIN, HOPELESS, NOT_REACHED, key_from, limiter, retry_after
 from .metrics import wilson
 from .release import blind_filter, drop_duplicates
 
@@ -490,10 +490,7 @@ def _batch_error(row):
 
 # %% ../nbs/21_generation.ipynb #98f72685
 _PERHAPS_CHARGED = {502, 504, 524}    # a gateway gave up; the model behind it may have finished
-_AGAIN = {408, 409, 429}              # refused for now; 5xx too
-_HOPELESS = {401, 403, 404}           # wrong key, rights or model: no other request will fare better
 _UNREACHED = 'the endpoint was not reached'
-_NOT_REACHED = {'ConnectError', 'ConnectTimeout', 'PoolTimeout', 'UnsupportedProtocol'}
 
 class Endpoint:
     "A teacher behind an OpenAI-compatible chat endpoint."
@@ -511,8 +508,7 @@ class Endpoint:
     ):
         try: import openai, tenacity
         except ImportError as e: raise MissingPackage(f'a teacher behind an endpoint needs the package {e.name}: pip install "polyroute[llm]"') from None
-        self._key = os.environ.get(key_env, '')
-        if not self._key and base_url is None: raise DataError(f'put the API key into the environment variable {key_env}')
+        self._key = key_from(key_env, needed=base_url is None)
         self.client = openai.OpenAI(api_key=self._key or 'none', base_url=base_url, max_retries=0, timeout=timeout)
         self.concurrency, self.tries, self.backoff, self.longest_wait, self.budget, self.resend = concurrency, tries, backoff, longest_wait, budget, resend
         self._stop, self._why, self._not_before, self._limiter = threading.Event(), '', 0., limiter(per_minute)
@@ -551,7 +547,7 @@ class Endpoint:
         except openai.APIStatusError as e: return self._status(request, log, e)
         except openai.APIConnectionError as e:
             cause = type(e.__cause__).__name__
-            if cause in _NOT_REACHED: return self._refused(request, log, f'{_UNREACHED} ({cause})', 0.)
+            if cause in NOT_REACHED: return self._refused(request, log, f'{_UNREACHED} ({cause})', 0.)
             return self._lost(request, log, f'no complete answer came back ({cause})')
         except BaseException as e: self._lost(request, log, f'the run failed ({type(e).__name__})'); raise  # nobody may wait for this request
         seconds = round(time.monotonic() - start, 3)
@@ -567,11 +563,11 @@ class Endpoint:
     def _status(self, request, log, e):
         status, code, wait = e.status_code, str(e.code or ''), retry_after(e.response.headers)
         message = f'{status} {code}'.strip() if status in (401, 403) else self._hide(f'{status} {code} {e.message}')
-        if status in _HOPELESS or code == 'insufficient_quota': self._halt(message)
+        if status in HOPELESS or code == 'insufficient_quota': self._halt(message)
         if status in _PERHAPS_CHARGED: return self._lost(request, log, message)
         if status == 429: self._not_before = max(self._not_before, time.monotonic() + min(wait, self.longest_wait))
         if wait > self.longest_wait: return self._refused(request, log, f'{message}; asks to wait {wait:.0f} s', None)
-        return self._refused(request, log, message, wait if (status in _AGAIN or status >= 500) and not self._why else None)
+        return self._refused(request, log, message, wait if (status in AGAIN or status >= 500) and not self._why else None)
 
     def _refused(self, request, log, error, wait):
         log.append(dict(event='refused', key=request.key, id=request.id, error=error))

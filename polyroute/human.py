@@ -17,25 +17,27 @@ from .embedding import RECIPE as LOGREG, embed, option_texts
 from .importer import NORWEGIAN, XSID, Imported
 from .items import LANGUAGES, DataError, Dataset, Item, MissingPackage, Question, load, outputs_dir, parse_rows, read_rows, write_atomic
 from .laya import Laya, batches, threads
-from .predictions import CANONICAL, Predictions, find_predictions, predictions_path, read_lines
-from .significance import ALPHA, Estimate, detectable_difference_exact, holm, mcnemar_exact, resample, spearman_permutation
-from .stress import Stressed, find_system, flips, follows_name, header_fields, named, names_only, show
+from .leaderboard import commonest_share
+from .predictions import CANONICAL, Predictions, find_predictions, predictions_path, read_predictions, write_predictions
+from .significance import ALPHA, Estimate, bootstrap_mean, detectable_difference_exact, holm, mcnemar_exact, resample, spearman_permutation
+from .stress import Stressed, flips, follows_name, header_fields, named, names_only, show
 from .systems import Card, System, UnsupportedQuestion, cards, declared, evaluate, latency, why_absent, writable_outputs
+from .tracks import find_system
 
 # %% auto #0
-__all__ = ['SUITE', 'SHARED', 'SETS', 'TRAINED_ON', 'ITERATIONS', 'ENGLISH_ONLY', 'KEEP', 'STRESSED', 'CONDITIONS', 'QUESTION',
-           'FEATURES', 'UNSPACED', 'SPELLING', 'LEARN', 'TRY', 'UNITS', 'VIEWS', 'NAMED', 'BUDGETS', 'COUNTERPART',
-           'CHANCE', 'read_set', 'EnglishOnly', 'english_ngrams', 'english_logreg', 'Shortlisted', 'Remembering',
-           'system', 'conditions', 'pack', 'freeze', 'measure', 'words', 'surface', 'entropy', 'CharacterModel',
-           'predictability', 'type_token_ratio', 'own_texts', 'set_surface', 'tell_apart', 'index_path', 'write_index',
-           'read_index', 'write_texts_statistics', 'Answers', 'set_name', 'source_mean', 'parallel_macro', 'macro',
-           'accuracy_rows', 'unpairable', 'Paired', 'paired', 'Gap', 'gaps', 'only', 'english_gaps', 'dialect_gaps',
-           'gap_rows', 'best_of_kinds', 'gap_figure', 'Shift', 'calibration_shifts', 'shift_rows', 'Stability',
-           'stability', 'stabilities', 'stability_rows', 'dropped_rows', 'write_heads', 'head_rows', 'timing_rows',
-           'import_rows', 'Both', 'both', 'Agreement', 'agreement', 'spearman', 'agreement_rows', 'Conclusion',
-           'gap_signs', 'language_order', 'conclusions', 'conclusion_rows', 'read_surface', 'read_apart',
-           'surface_rows', 'apart_rows', 'gap_sentence', 'dialect_sentence', 'shift_sentence', 'agreement_sentence',
-           'apart_sentence', 'advice_sentence', 'findings', 'guide_findings', 'card_findings']
+__all__ = ['SUITE', 'SHARED', 'SETS', 'TRAINED_ON', 'ITERATIONS', 'ENGLISH_ONLY', 'KEEP', 'STRESSED', 'CONDITIONS', 'FEATURES',
+           'UNSPACED', 'SPELLING', 'LEARN', 'TRY', 'UNITS', 'VIEWS', 'NAMED', 'BUDGETS', 'COUNTERPART', 'CHANCE',
+           'read_set', 'EnglishOnly', 'english_ngrams', 'english_logreg', 'Shortlisted', 'Remembering', 'system',
+           'conditions', 'pack', 'freeze', 'measure', 'words', 'surface', 'entropy', 'CharacterModel', 'predictability',
+           'type_token_ratio', 'own_texts', 'set_surface', 'tell_apart', 'index_path', 'write_index', 'read_index',
+           'write_texts_statistics', 'Answers', 'set_name', 'parallel_macro', 'macro', 'accuracy_rows', 'unpairable',
+           'Paired', 'paired', 'Gap', 'gaps', 'only', 'english_gaps', 'dialect_gaps', 'gap_rows', 'best_of_kinds',
+           'gap_figure', 'Shift', 'calibration_shifts', 'shift_rows', 'Stability', 'stability', 'stabilities',
+           'stability_rows', 'dropped_rows', 'write_heads', 'head_rows', 'timing_rows', 'import_rows', 'Both', 'both',
+           'Agreement', 'agreement', 'spearman', 'agreement_rows', 'Conclusion', 'gap_signs', 'language_order',
+           'conclusions', 'conclusion_rows', 'read_surface', 'read_apart', 'surface_rows', 'apart_rows', 'gap_sentence',
+           'dialect_sentence', 'shift_sentence', 'agreement_sentence', 'apart_sentence', 'advice_sentence', 'findings',
+           'guide_findings', 'card_findings']
 
 # %% ../nbs/41_human.ipynb #4edfaa19
 SUITE = 'human'
@@ -197,19 +199,11 @@ def conditions(
 
 def pack(
     path: str|Path,     # '….jsonl' of `evaluate`
+    data: Dataset,
 ) -> Path:              # '….jsonl.gz', probabilities as arrays of four digits
     "Write a predictions file in the compact form, whatever its size, and return it."
     path = Path(path)
-    packed = path.with_name(path.name + '.gz')
-    if not path.is_file(): return packed
-    head, *rows = (r for _, r in read_lines(path))
-    by = lambda r: [round(r['probabilities'][o], 4) for o in head['options'][QUESTION]]
-    text = ''.join(json.dumps(r, ensure_ascii=False) + '\n' for r in [head, *({'id': r['id'], 'probabilities': by(r)} for r in rows)])
-    write_atomic(packed, gzip.compress(text.encode(), mtime=0))
-    path.unlink()
-    return packed
-
-QUESTION = importer.QUESTION
+    return write_predictions(path, read_predictions(path, data), compact=True) if path.is_file() else path.with_name(path.name + '.gz')
 
 def freeze(
     made: System,
@@ -226,7 +220,7 @@ def freeze(
     for name in SETS if sets is None else sets:
         data = read_set(name, folder).data
         said(name, CANONICAL, evaluate(made, data, root, seed=seed, suite=SUITE, progress=progress))
-        pack(predictions_path(made.card.slug, name, seed=seed, suite=SUITE, root=root))
+        pack(predictions_path(made.card.slug, name, seed=seed, suite=SUITE, root=root), data)
         if with_conditions:
             for c in conditions(name): said(name, c, _condition(made, data, c, root, seed, progress))
         _note_drops(made, data, root)
@@ -235,7 +229,7 @@ def _condition(made, data, condition, root, seed, progress):
     c = named([condition], data)[0]
     shown = show(data, c)
     did = evaluate(Stressed(made), shown, root, False, c.name, seed, progress, header=header_fields(shown, made.card.version), suite=SUITE)
-    pack(predictions_path(made.card.slug, data.name, c.name, seed, SUITE, root))
+    pack(predictions_path(made.card.slug, data.name, c.name, seed, SUITE, root), data)
     return did
 
 def _note_drops(made, data, root):
@@ -440,7 +434,11 @@ def _seen(texts, language, view):
 # %% ../nbs/41_human.ipynb #911c853f
 def _question_digest(q): return hashlib.sha256(json.dumps(q.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
-def index_path(root=None) -> Path: return Path(root or outputs_dir())/SUITE/'items.jsonl.gz'
+def index_path(
+    root: str|Path|None = None,   # outputs folder
+) -> Path:
+    "Return where the index of the sets is."
+    return Path(root or outputs_dir())/SUITE/'items.jsonl.gz'
 
 def write_index(
     sets: Mapping[str, Imported],        # name -> what was imported
@@ -502,7 +500,7 @@ class Answers:
         self.cards = [c for c in cards(root) if any(self._path(c, n) for n in self.sets)]
         self._read = {}
 
-    def _path(self, card, name, condition=CANONICAL): return find_predictions(predictions_path(card.slug, name, condition, card.declared_seed, SUITE, self.root))
+    def _path(self, card, name): return find_predictions(predictions_path(card.slug, name, seed=card.declared_seed, suite=SUITE, root=self.root))
 
     @property
     def names(self) -> dict[str, str]:
@@ -554,17 +552,6 @@ def _by_source(x, clusters):
     _, at = np.unique(np.asarray(clusters).astype(str), return_inverse=True)
     return np.bincount(at, np.asarray(x, dtype=float)), np.bincount(at).astype(float)
 
-def source_mean(
-    x: np.ndarray,           # (n,) one value per item
-    clusters: np.ndarray,    # (n,) source of each item
-    conf: float = .95,
-) -> Estimate:               # nan with no items
-    "Return a mean with its bootstrap interval over sources."
-    if not len(x): return Estimate(math.nan, math.nan, math.nan)
-    total, items = _by_source(x, clusters)
-    w = _draws(len(total))
-    return Estimate(float(np.mean(x)), *map(float, np.quantile((w @ total)/(w @ items), [(1 - conf)/2, (1 + conf)/2])))
-
 def parallel_macro(
     parts: Sequence[tuple[np.ndarray, np.ndarray]],   # for each language: values, and the sources they share across languages
     conf: float = .95,
@@ -597,10 +584,10 @@ def accuracy_rows(
     out = []
     for n in names or a.sets:
         d = a.sets[n]
-        row = {'Set': set_name(n), 'Items': len(d), 'Sources': len(set(d.clusters)), 'Largest class': metrics.percent(max(Counter(d.field('gold')).values())/len(d))}
+        row = {'Set': set_name(n), 'Items': len(d), 'Sources': len(set(d.clusters)), 'Largest class': metrics.percent(commonest_share(d))}
         for s in slugs or _ordered(a):
             p = a.get(s, n)
-            row[a.names[s]] = metrics.percent(*source_mean(p.hit, d.clusters)) if p else a.why(s, n).partition(':')[0]
+            row[a.names[s]] = metrics.percent(*bootstrap_mean(p.hit, clusters=d.clusters)) if p else a.why(s, n).partition(':')[0]
         out.append(row)
     return out
 
@@ -647,7 +634,7 @@ def paired(
     clusters, gap = first.data.clusters, first.hit - other
     total, _ = _by_source(gap, clusters)
     wins, losses = int((total > 1e-9).sum()), int((total < -1e-9).sum())
-    return Paired(len(first), len(total), float(first.hit.mean()), float(other.mean()), source_mean(gap, clusters), losses, wins, mcnemar_exact(wins, losses))
+    return Paired(len(first), len(total), float(first.hit.mean()), float(other.mean()), bootstrap_mean(gap, clusters=clusters), losses, wins, mcnemar_exact(wins, losses))
 
 class Gap(NamedTuple):
     "One row of a table of paired gaps."
@@ -711,9 +698,8 @@ def gap_rows(
     names: Mapping[str, str] = {},     # slug -> name
 ) -> list[dict]:
     "Return paired gaps as texts."
-    small = lambda p: '< 0.001' if p < .001 else f'{p:.3f}'
     return [{'System': names.get(g.system, g.system), 'Language': g.name, 'Beside': g.reference, 'Pairs': g.paired.pairs, 'Sources': g.paired.sources, 'Left out': len(g.left_out), 'Accuracy': metrics.percent(g.paired.first), 'There': metrics.percent(g.paired.second),
-             'Difference [95% CI]': metrics.points(*g.paired.difference), 'Lost / won sources': f'{g.paired.losses} / {g.paired.wins}', 'p (exact McNemar)': small(g.paired.p), 'p (Holm)': small(g.p_holm),
+             'Difference [95% CI]': metrics.points(*g.paired.difference), 'Lost / won sources': f'{g.paired.losses} / {g.paired.wins}', 'p (exact McNemar)': metrics.p_cell(g.paired.p), 'p (Holm)': metrics.p_cell(g.p_holm),
              'Resolvable (points)': 'never' if g.detectable != g.detectable else f'{100*g.detectable:.1f}', 'Verdict': g.verdict} for g in found]
 
 def best_of_kinds(
@@ -774,7 +760,7 @@ def calibration_shifts(
         over, pairs = p.conf - p.hit, np.array([_key(i) in own for i in p.data], dtype=bool)
         there = n.startswith('xsid-') and n != 'xsid-en' and pairs.any()
         moved = over[pairs] - np.array([own[_key(i)] for i, k in zip(p.data, pairs) if k]) if there else np.zeros(0)
-        out.append(Shift(slug, set_name(n), float(p.hit.mean()), float(p.conf.mean()), source_mean(over, p.data.clusters), metrics.ece(p.conf, p.hit), metrics.ece_noise_floor(p.conf, n_sim=300)[1], source_mean(moved, p.data.clusters[pairs] if there else [], 1 - .05/m)))
+        out.append(Shift(slug, set_name(n), float(p.hit.mean()), float(p.conf.mean()), bootstrap_mean(over, clusters=p.data.clusters), metrics.ece(p.conf, p.hit), metrics.ece_noise_floor(p.conf, n_sim=300)[1], bootstrap_mean(moved, clusters=p.data.clusters[pairs] if there else [], conf=1 - .05/m)))
     return out
 
 def shift_rows(
@@ -807,7 +793,7 @@ def stability(
     orders = [p for c, p in found.items() if c.startswith('order-') and p is not None]
     f = flips(canonical, orders)
     turned = found.get('rotated')
-    return Stability(canonical.system, name, float(canonical.hit.mean()), f.mean_changed, (f.flipped, f.items) if orders else (0, 0), {c: source_mean(p.hit.astype(float) - canonical.hit, canonical.data.clusters) for c in NAMED if (p := found.get(c)) is not None},
+    return Stability(canonical.system, name, float(canonical.hit.mean()), f.mean_changed, (f.flipped, f.items) if orders else (0, 0), {c: bootstrap_mean(p.hit.astype(float) - canonical.hit, clusters=canonical.data.clusters) for c in NAMED if (p := found.get(c)) is not None},
                      follows_name(turned) if turned is not None else (0, 0))
 
 def stabilities(
@@ -952,7 +938,10 @@ def agreement(
     same, opposite, undecided = _pairs(b, machine, alpha)
     return Agreement(split, n, rho, c.p, same, opposite, undecided, 'not resolved' if not c.p < CHANCE else 'agree' if rho.lo > 0 else 'disagree' if rho.hi < 0 else 'not resolved')
 
-def spearman(x, y) -> float:
+def spearman(
+    x: np.ndarray,   # (n,)
+    y: np.ndarray,   # (n,)
+) -> float:          # in [-1, 1]
     "Return Spearman's rank correlation."
     from polyroute.significance import _standard_ranks
     return float(_standard_ranks(x) @ _standard_ranks(y))
@@ -1055,7 +1044,7 @@ def conclusions(
         for x in stabilities(a) if stable is None else stable:
             if condition in x.effects: signs.setdefault(x.system, {})['machine' if x.name.startswith('PolyRoute') else x.name] = _sign(x.effects[condition])
         out.append(_tally({s: (v['machine'], v[set_name('xsid-en')]) for s, v in signs.items() if {'machine', set_name('xsid-en')} <= set(v)}, what))
-    out.append(_tally({s: (_sign(source_mean(m.conf - m.hit, m.data.clusters)), _sign(parallel_macro([(p.conf - p.hit, p.data.clusters) for p in h]))) for s, h, m in zip(b.slugs, b.human, b.machine['ml_test'])}, 'Over-confidence or under-confidence'))
+    out.append(_tally({s: (_sign(bootstrap_mean(m.conf - m.hit, clusters=m.data.clusters)), _sign(parallel_macro([(p.conf - p.hit, p.data.clusters) for p in h]))) for s, h, m in zip(b.slugs, b.human, b.machine['ml_test'])}, 'Over-confidence or under-confidence'))
     return out
 
 def conclusion_rows(
@@ -1118,7 +1107,7 @@ def dialect_sentence(
     found: Mapping[str, Sequence[Gap]],
 ) -> str:
     "Return what dialects cost beside their standard language, over the systems that beat the largest class in the standard language: a system that cannot read it has nothing to lose."
-    floor = max(Counter(a.sets['xsid-en'].field('gold')).values())/len(a.sets['xsid-en']) if 'xsid-en' in a.sets else 0
+    floor = commonest_share(a.sets['xsid-en']) if 'xsid-en' in a.sets else 0
     every = [g for gs in found.values() for g in gs if g.paired.second > floor]
     if not every: return 'No system that can read a standard language has answered its dialects.'
     behind = [g for g in every if g.verdict == 'behind']

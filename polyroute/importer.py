@@ -4,24 +4,26 @@
 
 # %% ../nbs/40_importer.ipynb #1d8fa775
 from __future__ import annotations
-import csv, hashlib, io, json, math, os, re
+import csv, hashlib, io, json, math, os, re, unicodedata
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 from . import leakage, metrics, significance
 from .confidence import confidence_scores
-from .items import DEPARTMENT, DataError, Dataset, Item, MissingPackage, Question, data_dir, load, parse_rows, shipped_data, write_atomic, write_jsonl
+from .items import DEPARTMENT, DataError, Dataset, Item, MissingPackage, Question, data_dir, load, open_parquet, parse_rows, sha256, shipped_data, write_atomic, write_jsonl
 from .leaderboard import comparison_row, compare_all, render, to_json
 from .predictions import Predictions
+from .runs import read_object
 from .systems import System, declared, evaluate
 
 # %% auto #0
 __all__ = ['SOURCES', 'QUESTION', 'TEXT', 'LABEL', 'LANGUAGE', 'PRESETS', 'XSID', 'NORWEGIAN', 'ASSUMED', 'Source',
            'external_dir', 'source_file', 'there', 'intents', 'question_of', 'Row', 'Imported', 'digest', 'to_items',
-           'read_table', 'column', 'Preset', 'table_rows', 'import_file', 'Variety', 'Sentence', 'read_conll', 'pair',
-           'first_of', 'xsid', 'banking77', 'report_rows', 'Plan', 'power_plan', 'plan_rows', 'leaks', 'Tried',
-           'try_systems', 'discordances', 'traffic_report', 'traffic_text', 'plan_sentence', 'write_traffic']
+           'read_table', 'column', 'Preset', 'table_rows', 'import_file', 'data_name', 'Variety', 'Sentence',
+           'read_conll', 'pair', 'first_of', 'xsid', 'banking77', 'report_rows', 'Plan', 'power_plan', 'plan_rows',
+           'leaks', 'Tried', 'try_systems', 'discordances', 'traffic_report', 'traffic_text', 'plan_sentence',
+           'source_digest', 'need_free', 'write_traffic']
 
 # %% ../nbs/40_importer.ipynb #afb7b096
 class Source(NamedTuple):
@@ -168,15 +170,19 @@ def _csv(path):
     text = _decoded(path)
     head = text.partition('\n')[0]
     reader = csv.reader(io.StringIO(text, newline=''), delimiter=max(',\t;|', key=head.count), strict=True)
-    columns, line = None, 1
+    columns, line, limit = None, 1, csv.field_size_limit(2**31 - 1)      # a text may be of any length
     try:
         for row in reader:
             at, line = line, reader.line_num + 1
             if not row: continue
-            if columns is None: columns = [c.strip() for c in row]; continue
+            if columns is None:
+                columns = [c.strip() for c in row]
+                if twice := [c for c, n in Counter(columns).items() if c and n > 1]: raise DataError(f'the column {twice[0]!r} stands twice; give each a name of its own', path, at)
+                continue
             if len(row) != len(columns): raise DataError(f'{len(row)} cells, but there are {len(columns)} columns ({", ".join(columns)}); a text with the delimiter in it needs quotes', path, at)
             yield at, dict(zip(columns, row))
     except csv.Error as e: raise DataError(f'no proper CSV ({e})', path, reader.line_num) from None
+    finally: csv.field_size_limit(limit)
 
 def _jsonl(path):
     data = path.read_bytes()
@@ -188,22 +194,21 @@ def _jsonl(path):
         yield n, r
 
 def _parquet(path):
-    try: import pyarrow.parquet as pq
-    except ImportError: raise MissingPackage('Parquet files need the package pyarrow: pip install pyarrow') from None
-    try: rows = pq.read_table(path).to_pylist()
-    except Exception as e: raise DataError(f'no Parquet file ({e})', path) from None
+    with open_parquet(path) as f:
+        try: rows = f.read().to_pylist()
+        except Exception as e: raise DataError(f'no Parquet file ({e})', path) from None
     yield from enumerate(rows, 1)
 
 def column(
-    row: Mapping,             # of a table
+    columns: Sequence[str],   # of a table
     wanted: str|None,         # its name, where it was given
     usual: Sequence[str],     # names that are tried otherwise
-    what: str,                # for the message
+    what: str,                # 'text', 'label', …: what it holds, for the message
     path: str|Path|None = None,
 ) -> str:
-    "Return the column that holds the texts or labels; DataError lists the columns there are."
-    found = [c for c in ([wanted] if wanted else usual) if c in row]
-    if not found: raise DataError(f'no column {wanted or "with the " + what!r}; the columns are {", ".join(map(str, row))}. Name it with --{what}', path, 1)
+    "Return the column that holds the texts, labels, …; DataError lists the columns there are."
+    found = [c for c in ([wanted] if wanted else usual) if c in columns]
+    if not found: raise DataError((f'there is no column {wanted!r}' if wanted else f'no column has a usual name for the {what} ({", ".join(usual)})') + f'; the columns are {", ".join(columns)}. Name the right one with --{what}', path)
     return found[0]
 
 # %% ../nbs/40_importer.ipynb #3fcef900
@@ -226,31 +231,42 @@ def table_rows(
     path: str|Path,
     preset: Preset = Preset(),
     names: Sequence[str] = (),      # what whole numbers in the label column stand for
+    needed: Sequence[str] = (),     # of 'id', 'cluster', 'language': columns that have to be there
 ) -> tuple[list[Row], int]:         # the rows, and how many were left out by `keep`
-    "Return the rows of a table as texts with labels."
-    out, skipped, text = [], 0, None
-    for line, r in read_table(path):
-        if text is None:
-            text, label = column(r, preset.text, TEXT, 'text', path), column(r, preset.label, LABEL, 'label', path)
-            language = preset.language or next((c for c in LANGUAGE if c in r), None)
-        if preset.keep and preset.keep[0] in r and r[preset.keep[0]] != preset.keep[1]: skipped += 1; continue
-        meta = {'language': str(r[language]).split('-')[0]} if language and r.get(language) not in (None, '') else {}
-        get = lambda c: '' if not c or r.get(c) is None else str(r[c])
-        out.append(Row(line, _text(r.get(text), path, line), _named(r.get(label), names, path, line), get(preset.id), f'{preset.source}-{get(preset.cluster)}' if get(preset.cluster) else '', meta))
-    return out, skipped
+    "Return the rows of a table as texts with labels; its columns are those of all its rows together."
+    rows = list(read_table(path))
+    if not rows: return [], 0
+    columns = list(dict.fromkeys(c for _, r in rows for c in r))
+    text, label = column(columns, preset.text, TEXT, 'text', path), column(columns, preset.label, LABEL, 'label', path)
+    for what in needed: column(columns, getattr(preset, what), (), what, path)
+    language, out = preset.language or next((c for c in LANGUAGE if c in columns), None), []
+    for line, r in rows:
+        if preset.keep and preset.keep[0] in r and r[preset.keep[0]] != preset.keep[1]: continue
+        said = {what: _string(v if isinstance(v := r.get(c), str) or _empty(v) else str(v), what, path, line) for what, c in (('id', preset.id), ('cluster', preset.cluster), ('language', language))}
+        cluster = '-'.join(filter(None, [preset.source, said['cluster']])) if said['cluster'] else ''
+        out.append(Row(line, _string(r.get(text), 'text', path, line), _named(r.get(label), names, path, line), said['id'], cluster, _language(said['language'])))
+    return out, len(rows) - len(out)
 
-def _text(value, path, line):
-    if value is None: return ''
-    if not isinstance(value, str): raise DataError(f'the text is of type {type(value).__name__}; a string is expected', path, line)
+def _empty(value): return value is None or isinstance(value, float) and value != value       # tables write a missing value as NaN
+
+def _string(value, what, path=None, line=None):
+    "A value that is text; '' where there is none."
+    if _empty(value): return ''
+    if not isinstance(value, str): raise DataError(f'the {what} is of type {type(value).__name__}; a string is expected', path, line)
     try: value.encode()
-    except UnicodeEncodeError: raise DataError('the text holds half of a surrogate pair; write the whole character', path, line) from None
+    except UnicodeEncodeError: raise DataError(f'the {what} holds half of a surrogate pair; write the whole character', path, line) from None
     return value
 
+def _language(value):
+    "The language's code in lower case; the whole value is kept beside it where a region or a script stands behind the code."
+    code, _, rest = value.strip().replace('_', '-').partition('-')
+    return ({'language': code.lower()} if code else {}) | ({'locale': value.strip()} if code and rest else {})
+
 def _named(label, names, path, line):
-    "The label's name; whole numbers are positions in the set's own list."
-    if label is None or isinstance(label, float) and label != label: return ''
-    label = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
-    if not names or not label.isdigit(): return label
+    "The label's name; whole numbers are positions in the set's own list, or names like those that a CSV holds."
+    if isinstance(label, float) and label.is_integer(): label = int(label)
+    label = _string(str(label) if isinstance(label, int) and not isinstance(label, bool) else label, 'label', path, line).strip()
+    if not names or not label.isdecimal(): return label
     if int(label) >= len(names): raise DataError(f'label {label} is not among the {len(names)} of this set', path, line)
     return names[int(label)]
 
@@ -263,25 +279,39 @@ def import_file(
     id: str|None = None,                # column with ids
     cluster: str|None = None,           # column that names each text's source
     language: str|None = None,          # column with the language; a usual name, if there is one
-    name: str|None = None,              # of the data set; the file's stem if left out
+    name: str|None = None,              # of the data set; the file's, without its last ending, if left out
     others: Sequence[str|Path] = (),    # files whose labels are options too
     descriptions: Mapping[str, str]|str|Path|None = None,   # option -> one line, or a JSON file of that; None: the preset's, or none
     instructions: str|None = None,      # the question in words
 ) -> Imported:
     "Return a file of labelled texts as items with one choice question, and a report."
+    given = {k: v for k, v in dict(text=text, label=label, id=id, cluster=cluster, language=language).items() if v}
+    if preset == 'xsid' and (given or name or others or descriptions or instructions): raise DataError('a file of xSID says itself what its columns, name and question are; leave them out', path)
     if preset == 'xsid': return _one_xsid(path)
     if preset not in PRESETS: raise DataError(f'there is no preset {preset!r}; there are xsid, {", ".join(PRESETS)}')
-    path, p = Path(path), PRESETS[preset]
-    p = p._replace(**{k: v for k, v in dict(text=text, label=label, id=id, cluster=cluster, language=language).items() if v})
+    path, p = Path(path), PRESETS[preset]._replace(**given)
+    name = data_name(name, path)
     known = intents(p.source) if p.source and descriptions is None else None
     names = sorted(known.options) if known and preset == 'minds14' else ()
-    rows, skipped = table_rows(path, p, names)
+    rows, skipped = table_rows(path, p, names, [k for k in given if k in ('id', 'cluster', 'language')])
     if not rows: raise DataError('the file has no rows' + (f' with {p.keep[0]} {p.keep[1]!r}' if skipped else ''), path)
     labels = {r.label for f in others for r in table_rows(f, p._replace(keep=()), names)[0]} | {r.label for r in rows}
     question = known or (DEPARTMENT if descriptions is None and not instructions and labels - {''} <= set(DEPARTMENT.options) else question_of(labels - {''}, _lines(descriptions), instructions or 'What is this message about?'))
     if instructions: question = replace(question, instructions=instructions)
-    out = to_items(name or path.name.split('.')[0], rows, question, path)
-    return out._replace(report=out.report | dict(left_out=skipped))
+    _string(json.dumps(question.to_json(), ensure_ascii=False), 'question, or a description of its options,', path)
+    out, regions = to_items(name, rows, question, path), {}
+    for l, where in zip(out.data.field('language'), out.data.field('locale')): regions.setdefault(l, set()).add(where)
+    return out._replace(report=out.report | dict(left_out=skipped, regions={l: sorted(found - {''}) for l, found in regions.items() if found - {''}}))
+
+def data_name(
+    name: str|None,     # that was asked for
+    path: str|Path,     # of the file
+) -> str:
+    "Return the name of a data set, which is also that of its folder and files: what was asked for, else the file's without its last ending."
+    fits = lambda c: c in '-_.' or unicodedata.category(c)[0] in 'LMN'      # letters of any script, with their marks
+    if not name: return ''.join(c if fits(c) else '_' for c in Path(path).stem).lstrip('.') or 'data'
+    if name.startswith('.') or not all(map(fits, name)): raise DataError(f'{name!r} is no name of a data set: letters, digits, hyphen, underscore and dot make one, and no dot begins it', path)
+    return name
 
 def _lines(descriptions):
     if descriptions is None or isinstance(descriptions, Mapping): return descriptions
@@ -503,12 +533,12 @@ def traffic_report(
     tried: Tried = Tried([], {}),
     difference: float = .03,
     alpha: float = significance.ALPHA,
-) -> dict:         # 'import', 'leakage', 'plan', 'systems', 'by language', 'comparisons', 'not asked'
+) -> dict:         # 'name', 'source', 'question', 'import', 'leakage', 'plan', 'systems', 'by language', 'comparisons', 'not asked'
     "Return everything that is to be said about imported items, as data."
     d, ps = got.data, tried.predictions
     sources, groups = len(set(d.clusters)), d.groups('language')
     best = sorted(ps, key=lambda p: -int(p.hit.sum()))
-    return {'name': d.name, 'question': d.question.to_json(), 'import': got.report, 'leakage': leaks(d), 'plan': power_plan(sources, difference, discordances(ps), alpha),
+    return {'name': d.name, 'source': source_digest(got), 'question': d.question.to_json(), 'import': got.report, 'leakage': leaks(d), 'plan': power_plan(sources, difference, discordances(ps), alpha),
             'systems': [dict(system=p.system, sources=sources) | confidence_scores(p)._asdict() | dict(accuracy=significance.bootstrap_mean(p.hit, clusters=d.clusters), macro_f1=metrics.macro_f1(p.probs, p.gold)) for p in best],
             'by language': [dict(system=p.system, language=l, items=len(ix), right=int(p.hit[ix].sum())) for p in best for l, ix in groups.items()],
             'comparisons': compare_all([(a, b) for n, a in enumerate(best) for b in best[n + 1:]], alpha) if len(best) > 1 else [], 'not asked': tried.not_asked}
@@ -519,7 +549,8 @@ def traffic_text(
     "Return the report in words and tables; it holds no text of an item."
     i, table = r['import'], lambda rows: render(rows, 'markdown')
     said = [f'{i["items"]} items from {i["rows"]} rows, {i["sources"]} different texts, {len(r["question"]["criteria"])} options ({len(i["unused"])} without an item).',
-            f'Left out: {len(i["dropped"])} rows ({_reasons(i["dropped"])}).' if i['dropped'] else 'No row was left out.', f'{len(i["repeated_ids"])} ids and {i["repeated_texts"]} texts are repeated; {len(i["contradictions"])} texts carry two labels.']
+            f'Left out: {len(i["dropped"])} rows ({_reasons(i["dropped"])}).' if i['dropped'] else 'No row was left out.', f'{len(i["repeated_ids"])} ids and {i["repeated_texts"]} texts are repeated; {len(i["contradictions"])} texts carry two labels.',
+            *(['Regions and scripts are not told apart: ' + '; '.join(f'{l} holds {", ".join(found)}' for l, found in i['regions'].items()) + '.'] if i.get('regions') else [])]
     leak = [{'Training rows': l['pool'], 'Median': metrics.number(l['median']), '95th pct': metrics.number(l['p95']), 'Largest': metrics.number(l['max']), '≥ 0.5': l['ge_0_5'], 'The same': l['exact'], 'Items': ', '.join(l['ids'][:8]) + (' …' if len(l['ids']) > 8 else '') or '–'} for l in r['leakage']]
     systems = [{'System': s['system'], 'Accuracy [95% CI]': metrics.percent(*s['accuracy']), 'Macro-F1': metrics.percent(s['macro_f1']), 'Mean confidence': metrics.percent(s['mean_confidence']), 'ECE': metrics.number(s['ece'][0]), 'Accuracy at 80% coverage': metrics.percent(s['selective_80']), 'Confident errors': f'{s["confident_errors"]:g}'} for s in r['systems']]
     languages = [{'System': s['system'], 'Language': s['language'], 'Items': s['items'], 'Accuracy [95% CI]': metrics.percent(s['right']/s['items'], *metrics.wilson(s['right'], s['items']))} for s in r['by language']]
@@ -538,11 +569,27 @@ def plan_sentence(
     most, d = max(p.more for p in told), told[0].difference
     return f'A difference of {100*d:g} points is resolved with {most} more items' + (' at the most.' if len(told) > 1 else '.') if most else f'The items resolve a difference of {100*d:g} points.'
 
+def source_digest(
+    got: Imported,
+) -> str:             # 64 hexadecimal digits
+    "Return the SHA-256 of the file that was imported; of the items where they come from none."
+    return sha256(got.data.path) if got.data.path and Path(got.data.path).is_file() else got.data.sha256
+
+def need_free(
+    got: Imported,
+    out: str|Path,             # the folder to write
+) -> None:
+    "Raise DataError where a folder has the items or the report of another file: only those of the same file are replaced."
+    report, items = Path(out)/'report.json', Path(out)/f'{got.data.name}.jsonl'
+    if not (report.exists() or items.exists()) or report.exists() and read_object(report).get('source') == source_digest(got): return
+    raise DataError('this belongs to other data and would be replaced; name another folder with --out, or remove it', report if report.exists() else items)
+
 def write_traffic(
     got: Imported,
     out: str|Path,             # a folder
     report: dict,              # of `traffic_report`
 ) -> list[Path]:               # the items, the report as data, the report in words
-    "Write imported items and what is said about them."
+    "Write imported items and what is said about them; DataError for a folder that holds those of another file."
     out = Path(out)
+    need_free(got, out)
     return [write_jsonl(out/f'{got.data.name}.jsonl', (i.to_row() for i in got.data)), write_atomic(out/'report.json', to_json(report) + '\n'), write_atomic(out/'report.md', traffic_text(report))]

@@ -13,9 +13,9 @@ import numpy as np
 
 # %% auto #0
 __all__ = ['LANGUAGES', 'TWELVE', 'WITHHELD', 'VARIETIES', 'TYPES', 'DEPARTMENT', 'SPLITS', 'TRAINING', 'Language', 'DataError',
-           'MissingPackage', 'sha256', 'write_atomic', 'write_jsonl', 'parse_rows', 'read_rows', 'Question', 'Item',
-           'parse_items', 'Dataset', 'read_items', 'data_dir', 'shipped_data', 'outputs_dir', 'reference',
-           'original_prefixes', 'load']
+           'MissingPackage', 'sha256', 'write_atomic', 'write_jsonl', 'parse_rows', 'read_rows', 'open_parquet',
+           'Question', 'Item', 'parse_items', 'Dataset', 'read_items', 'data_dir', 'shipped_data', 'outputs_dir',
+           'reference', 'original_prefixes', 'load']
 
 # %% ../nbs/00_items.ipynb #4b6fc6d0
 class Language(NamedTuple):
@@ -135,6 +135,15 @@ def read_rows(
     if not path.is_file(): raise DataError('there is no such file', path)
     return parse_rows(path.read_bytes(), path)
 
+def open_parquet(
+    path: str|Path,  # a Parquet file
+):                   # an open pyarrow.parquet.ParquetFile
+    "Return a Parquet file, opened; MissingPackage says what reads it."
+    try: import pyarrow.parquet as pq
+    except ImportError: raise MissingPackage('Parquet files need the package pyarrow: pip install "polyroute[leakage]"') from None
+    try: return pq.ParquetFile(path)
+    except (ValueError, OSError) as e: raise DataError(f'no Parquet file ({e})', path) from None
+
 # %% ../nbs/00_items.ipynb #9c80eca4
 TYPES = ('choice', 'score', 'noul')
 
@@ -173,7 +182,7 @@ class Question:
         elif kind == 'score':
             if not isinstance(crit, list): raise ValueError(f'question {name!r}: criteria of a score question are a list of level descriptions')
             crit = {str(i): d for i, d in enumerate(crit)}
-        elif isinstance(crit, list) and len(set(map(str, crit))) < len(crit): raise ValueError(f'question {name!r}: the option {next(c for i, c in enumerate(crit) if c in crit[:i])!r} stands twice')
+        elif isinstance(crit, list) and len(set(map(str, crit))) < len(crit): raise ValueError(f'question {name!r}: the option {next(c for i, c in enumerate(crit) if str(c) in map(str, crit[:i]))!r} stands twice')
         elif isinstance(crit, list): crit = {k: '' for k in crit} if all(isinstance(k, str) for k in crit) else None
         if not isinstance(crit, dict): raise ValueError(f'question {name!r}: criteria of a choice question are an object of option: description')
         if len(crit) < 2: raise ValueError(f'question {name!r}: at least two options are needed, {len(crit)} given')
@@ -356,10 +365,10 @@ def read_items(
     used = set()
     for n, (line, row) in enumerate(read_rows(path)):
         id = row.get('id', f'{name}-{n:04d}' if line_ids else None)
-        key = id if id in extra else n
+        key, meta = id if isinstance(id, str) and id in extra else n, row.get('meta') or {}
         if key in extra:
             used.add(key)
-            row = {**row, 'meta': {**extra[key][1], **(row.get('meta') or {})}}
+            if isinstance(meta, dict): row = {**row, 'meta': {**extra[key][1], **meta}}
         try: new = parse_items(row, id)
         except ValueError as e: raise DataError(str(e), path, line, id if isinstance(id, str) else None) from None
         for i in new:

@@ -24,7 +24,7 @@ LANGUAGE_ANSWERS = {'yes': 'yes', 'partly': 'partly', 'no': 'no'}
 NATURALNESS = {1: 'not natural at all', 2: 'rather unnatural', 3: 'acceptable', 4: 'rather natural', 5: 'entirely natural'}
 UNCLEAR = 'unclear'                       # the label of a message that leaves the department open
 NATIVE = {'native': 'it is a first language of mine', 'fluent': 'I speak it fluently', 'some': 'I speak some of it'}
-TAGS = {'hinglish': 'hi-Latn', 'spanglish': 'es', 'arabizi': 'ar-Latn'}   # BCP 47, for fonts and screen readers
+TAGS = {'hinglish': 'hi-Latn', 'spanglish': 'es', 'arabizi': 'ar-Latn'}   # BCP 47, for fonts and screen readers; there is no tag for a mixture, so the embedded language's
 
 def language_name(
     code: str,    # a language code or a variety

@@ -138,6 +138,7 @@ def equal_groups(
 ) -> float:               # p in (0, 1]; nan with fewer than two groups
     "Return the permutation p-value that accuracy is the same in all groups."
     n, k = (np.array([getattr(c, f) for c in cells.values()], dtype=np.int64) for f in ('items', 'right'))
+    n, k = n[n > 0], k[n > 0]      # a group without items says nothing
     if len(n) < 2: return NAN
     spread = lambda right: (n*(right/n - k.sum()/n.sum())**2).sum(axis=-1)
     drawn = np.random.default_rng(seed).multivariate_hypergeometric(n, int(k.sum()), size=n_perm)
@@ -183,6 +184,7 @@ def smallest_gap(
 ) -> float:                   # difference in accuracy; nan if not even a cell without a right answer is found
     "Return the smallest shortfall of a cell that Fisher's exact test finds with the given power."
     from scipy.stats import binom, fisher_exact
+    if not cell or not rest: return NAN
     right = round(accuracy*rest)
     least = max((k for k in range(cell + 1) if k/cell < accuracy and fisher_exact([(k, cell - k), (right, rest - right)])[1] < alpha), default=None)
     found = lambda gap: least is not None and binom.cdf(least, cell, max(accuracy - gap, 0.)) >= power

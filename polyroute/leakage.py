@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 import numpy as np
-from .items import DEPARTMENT, DataError, Dataset, load, outputs_dir, read_rows, reference, sha256, write_atomic
+from .items import DEPARTMENT, DataError, Dataset, load, open_parquet, outputs_dir, read_rows, reference, sha256, write_atomic
+from .release import duplicate_key
 
 # %% auto #0
-__all__ = ['N', 'SHOWN', 'MAX_LINE', 'KINDS', 'TRAIN', 'AUDITED', 'PUBLISHED', 'DOMAINS', 'ngrams', 'jaccard', 'normalise',
-           'Nearest', 'Index', 'nearest', 'chunked', 'Part', 'pool_files', 'plan', 'read_part', 'merge', 'Audit',
-           'audit', 'freeze_ngrams', 'frozen', 'frozen_audits', 'leakage_table', 'ecdf_figure', 'Html', 'show_pairs',
-           'standardise', 'best', 'threshold', 'meaning_audit', 'freeze_embedding', 'read_xsid', 'translation_control',
-           'freeze_control', 'meaning_table', 'flagged', 'meaning_figure', 'report']
+__all__ = ['N', 'SHOWN', 'MAX_LINE', 'KINDS', 'TRAIN', 'AUDITED', 'PUBLISHED', 'DOMAINS', 'ngrams', 'jaccard', 'Nearest', 'Index',
+           'nearest', 'chunked', 'Part', 'pool_files', 'plan', 'read_part', 'merge', 'Audit', 'audit', 'freeze_ngrams',
+           'frozen', 'frozen_audits', 'leakage_table', 'ecdf_figure', 'Html', 'show_pairs', 'standardise', 'best',
+           'threshold', 'meaning_audit', 'freeze_embedding', 'read_xsid', 'translation_control', 'freeze_control',
+           'meaning_table', 'flagged', 'meaning_figure', 'report']
 
 # %% ../nbs/23_leakage.ipynb #32f668ca
 N = 5  # characters in a gram (paper, Section 5.3)
@@ -38,11 +39,6 @@ def jaccard(
     a, b = ngrams(a, n), ngrams(b, n)
     return len(a & b) / len(a | b) if a | b else 0.0
 
-def normalise(
-    text: str,  # any text
-) -> str:       # lower-cased, each run of white space one blank, none at the ends
-    "Return the form in which exact duplicates are compared."
-    return ' '.join(text.lower().split())
 
 # %% ../nbs/23_leakage.ipynb #8d8bf248
 SHOWN = 2000  # characters of a nearest text that are kept to be shown
@@ -53,7 +49,7 @@ class Nearest:
     shared: np.ndarray     # (m,) n-grams in common
     union: np.ndarray      # (m,) n-grams in either
     row: np.ndarray        # (m,) row in the pool from 0; -1 where no n-gram is shared
-    duplicate: np.ndarray  # (m,) first row that is equal after `normalise`; -1 where there is none
+    duplicate: np.ndarray  # (m,) first row that is equal after `release.duplicate_key`; -1 where there is none
     text: list             # (m,) beginning of the nearest text, '' where there is none
     rows: int = 0          # pool texts compared
     short: int = 0         # of these, without an n-gram
@@ -76,12 +72,12 @@ class Index:
     def __init__(self,
         texts: Sequence[str],     # the test texts
         n: int = N,               # code points in a gram
-        normalised: bool = False, # compare texts after `normalise`, not as they are
+        normalised: bool = False, # compare texts after `release.duplicate_key`, not as they are
         method: str = 'auto',     # 'numba', 'numpy', or whichever is there
     ):
         self.n, self.normalised, self.method, self.twins = n, normalised, _method(method), {}
-        for i, t in _checked(texts): self.twins.setdefault(normalise(t), []).append(i)
-        texts = [normalise(t) for t in texts] if normalised else list(texts)
+        for i, t in _checked(texts): self.twins.setdefault(duplicate_key(t), []).append(i)
+        texts = [duplicate_key(t) for t in texts] if normalised else list(texts)
         if self.method == 'numba':
             from polyroute.leakage_kernel import build
             self.codes, ends = _encode(texts)
@@ -124,7 +120,7 @@ def nearest(
     best = Nearest.empty(len(index))
     for rows, texts in chunks:
         _duplicates(index, best, rows, texts, same)
-        grams = [normalise(t) for t in texts] if index.normalised else texts
+        grams = [duplicate_key(t) for t in texts] if index.normalised else texts
         (_scan_numba if index.method == 'numba' else _scan_numpy)(index, best, rows, grams, same)
         for i in np.flatnonzero(best.row >= rows[0]): best.text[i] = texts[np.searchsorted(rows, best.row[i])][:SHOWN]
         best.rows, best.short = best.rows + len(texts), best.short + sum(len(t) < index.n for t in grams)
@@ -132,7 +128,7 @@ def nearest(
 
 def _duplicates(index, best, rows, texts, same):
     for r, t in zip(rows.tolist(), texts):
-        for i in index.twins.get(normalise(t), ()):
+        for i in index.twins.get(duplicate_key(t), ()):
             if best.duplicate[i] < 0 and not (same and i == r): best.duplicate[i] = r
 
 def _scan_numba(index, best, rows, texts, same):
@@ -255,14 +251,8 @@ def _read_jsonl(part: Part, field: str|None):
         yield n, row[key]
 
 # %% ../nbs/23_leakage.ipynb #5cdf1dd3
-def _parquet(path: Path):
-    try: import pyarrow.parquet as pq
-    except ImportError: raise ImportError("reading .parquet needs pyarrow: pip install 'polyroute[leakage]'") from None
-    try: return pq.ParquetFile(path)
-    except (ValueError, OSError) as e: raise DataError(f'not a parquet file ({e})', path) from None
-
 def _row_groups(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
-    with _parquet(path) as f:
+    with open_parquet(path) as f:
         for g in range(f.num_row_groups): yield g, g + 1, f.metadata.row_group(g).num_rows
 
 def _is_text(t) -> bool:
@@ -270,7 +260,7 @@ def _is_text(t) -> bool:
     return any(is_kind(t.value_type if pt.is_dictionary(t) else t) for is_kind in (pt.is_string, pt.is_large_string, pt.is_string_view))
 
 def _read_parquet(part: Part, field: str|None):
-    with _parquet(part.path) as f:
+    with open_parquet(part.path) as f:
         columns = {c.name: c.type for c in f.schema_arrow}
         key = field or next((k for k in ('state', 'text') if k in columns), None)
         if key not in columns or not _is_text(columns[key]):
@@ -347,7 +337,7 @@ class Audit:
     texts: list               # (m,) test texts
     near: Nearest
     n: int = N                # code points in a gram
-    normalised: bool = False  # compared after `normalise`
+    normalised: bool = False  # compared after `release.duplicate_key`
     ids: list = field(default_factory=list)     # (m,) the test items' ids, or line numbers
     files: tuple = ()         # ((path, its first row in the pool), …)
 
@@ -375,7 +365,7 @@ class Audit:
     def notes(self) -> list[str]:
         "Return what a reader must know about texts that the measure cannot see."
         of = lambda k, n, what: f'{k} of {n} {what} have fewer than {self.n} characters: no {self.n}-gram, similarity 0 by definition; only the check for duplicates sees them'
-        short = sum(len(normalise(t) if self.normalised else t) < self.n for t in self.texts)
+        short = sum(len(duplicate_key(t) if self.normalised else t) < self.n for t in self.texts)
         return [of(k, n, what) for k, n, what in ((short, len(self.texts), 'test texts'), (self.near.short, self.near.rows, 'pool texts')) if k]
 
 # %% ../nbs/23_leakage.ipynb #e4e08cba

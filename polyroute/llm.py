@@ -5,7 +5,6 @@
 # %% ../nbs/19_llm.ipynb #d63ebaba
 from __future__ import annotations
 import json
-from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from .predictions import CANONICAL
 from .responses import Failure, Prompt, responses_path, respond
 from .runs import writable_outputs
 from .systems import EXPOSURE, Card, UnsupportedQuestion, training_set
-from .wire import Caller, Fault, Journal, Limits, digest, item_usage, key_from, missing, status_fault, summary, write_usage
+from .wire import Fault, Journal, Limits, Served, connection_fault, digest, item_usage, key_from, missing, status_fault, summary, write_usage
 
 # %% auto #0
 __all__ = ['MODES', 'LADDER', 'EXAMPLE', 'examples', 'turns', 'stated_schema', 'read_completion', 'Chat', 'generate', 'find_mode',
@@ -81,9 +80,7 @@ def read_completion(
 def _token(t): return dict(token=str(t['token']), logprob=round(float(t['logprob']), 6), **({'bytes': list(t['bytes'])} if t.get('bytes') else {}))
 
 # %% ../nbs/19_llm.ipynb #9748cd2d
-_NOT_REACHED = {'ConnectError', 'UnsupportedProtocol'}
-
-class Chat:
+class Chat(Served):
     "A chat model behind an OpenAI-compatible endpoint."
     def __init__(self,
         base_url: str|None = None,           # 'http://localhost:8000/v1'; OpenAI's own if left out
@@ -114,14 +111,12 @@ class Chat:
             if not isinstance(value, int) or value < 1: raise DataError(f'"{what}" must be a whole number from 1, not {value!r}')
         if not model: raise DataError('a chat endpoint needs the name of a model')
         if bad := {'messages', 'model', 'stream', 'n', 'api_key'} & set(options or {}): raise DataError(f'"options" must not set {", ".join(sorted(bad))}')
-        key = key_from(key_env)
-        if not key and base_url is None: raise DataError(f'put the API key into the environment variable {key_env}')
+        key = key_from(key_env, needed=base_url is None)
         self.model, self.mode, self.letters, self.batch, self.asks, self.unread, self.structured, self.price = model, mode, letters, batch, asks, unread, structured, price
         self.shots, self.options = (shots, shots_from, shots_seed), {'temperature': 0, **(options or {})}
         self.identity = digest('chat', identity or base_url, model, self.options)[:12]
         self.card = self._card(slug, card)
-        self.client = openai.OpenAI(api_key=key or 'none', base_url=base_url, max_retries=0, timeout=limits.timeout)
-        self.caller = Caller(self._send, limits, journal if isinstance(journal, Journal) else Journal(journal), [key, model])
+        self._serve(openai.OpenAI(api_key=key or 'none', base_url=base_url, max_retries=0, timeout=limits.timeout), limits, journal, [key, model])
         self._rows = {}              # (text, question) -> (probabilities or None, why, key of the call, texts of that call)
         self._shown = lru_cache(64)(lambda q: examples(q, *self.shots))
         self._refused = {}           # key of a prompt -> the fault with which the endpoint declined it
@@ -139,22 +134,13 @@ class Chat:
         "Whether the mode gives labels without probabilities."
         return self.mode in ('label', 'batch')
 
-    def close(self):
-        "Close the connections and the journal."
-        self.client.close(); self.caller.journal.close()
-
-    def __enter__(self): return self
-    def __exit__(self, *_): self.close()
-
     def _send(self, key, job):
         "One call: what the model wrote, why it stopped and its tokens' log-probabilities; and the token counts."
         import openai
         messages, params = job
         try: raw = self.client.chat.completions.with_raw_response.create(messages=messages, model=self.model, extra_body=params, extra_headers={'Idempotency-Key': key}).http_response
         except openai.APIStatusError as e: raise status_fault(e.status_code, e.response.headers, str(e.message)[:300]) from e
-        except openai.APIConnectionError as e:
-            cause = type(e.__cause__).__name__
-            raise Fault(f'the endpoint was not reached ({cause})' if cause in _NOT_REACHED else f'no complete answer came back ({cause})', absent=cause in _NOT_REACHED) from e
+        except openai.APIConnectionError as e: raise connection_fault(e.__cause__) from e
         try: body = json.loads(raw.content)
         except (ValueError, RecursionError): raise Fault('the answer is not JSON') from None
         return read_completion(body)
@@ -232,7 +218,7 @@ class Chat:
     ) -> np.ndarray:         # (n, k); labels read 1 and 0
         "Return one probability per option for every text; DataError if answers are missing or cannot be read."
         faults, pairs = self.ask(states, question), [(s, question) for s in states]
-        if faults: raise DataError(f'{self.card.slug}: {len(faults)} of {len(set(states))} texts have no answer; the others are kept, run again to ask for these; the first: {next(iter(faults.values())).why}')
+        if faults: raise self._lacking(faults.values(), len(set(states)))
         self._refuse(pairs)
         even = np.full(len(question.options), 1/len(question.options))
         return np.array([even if self._rows[p][0] is None else self._rows[p][0] for p in pairs])
@@ -259,7 +245,7 @@ class Chat:
         jobs = {self._key(list(p.messages), self.options): (list(p.messages), self.options) for p in prompts}
         faults = self.caller.call({k: j for k, j in jobs.items() if k not in self._refused}, lambda key: (progress or (lambda n: None))(1))
         self._refused |= {k: f for k, f in faults.items() if f.refused}
-        if lost := [f for f in faults.values() if not f.refused]: raise DataError(f'{self.card.slug}: {len(lost)} of {len(jobs)} prompts have no answer; the others are kept, run again to ask for these; the first: {lost[0].why}')
+        if lost := [f for f in faults.values() if not f.refused]: raise self._lacking(lost, len(jobs), 'prompts')
         return [Failure(self._refused[k].why) if k in self._refused else _written(self.caller.journal[k].answer) for k in (self._key(list(p.messages), self.options) for p in prompts)]
 
     def usage_of(self,
@@ -355,7 +341,8 @@ def from_settings(
         make = lambda j=None, **more: cls(**(s | more), **card, limits=Limits(**limits), journal=j)
         if auto: s |= (how := find_mode(make)); tell(f'mode: {", ".join(f"{k} = {json.dumps(v)}" for k, v in how.items())}')
         return make(journal)
-    except TypeError as e: raise DataError(f'the settings do not fit a {kind} system: {str(e).split("() ")[-1]}') from None
+    except DataError: raise
+    except (TypeError, ValueError) as e: raise DataError(f'the settings do not fit a {kind} system: {str(e).split("() ")[-1]}') from None
 
 def read_settings(
     path: str|Path,     # a TOML file

@@ -34,11 +34,30 @@ def wilson(
 def _probs(probs, gold=None):
     p = np.asarray(probs, dtype=float)
     if p.ndim != 2: raise ValueError(f'probabilities must be an (n, k) array, not of shape {p.shape}')
+    _finite(p, 'probabilities')
     if gold is None: return p
     g = np.asarray(gold)
     if g.shape != (len(p),): raise ValueError(f'{len(p)} rows of probabilities need {len(p)} gold options, not an array of shape {g.shape}')
-    if len(g) and (g.min() < 0 or g.max() >= p.shape[1]): raise ValueError(f'gold options must lie in 0 … {p.shape[1] - 1}')
-    return p, g.astype(int)
+    return p, _positions(g, p.shape[1], 'gold options')
+
+def _finite(x, what):
+    "The numbers; ValueError names the first row with one that is none, which a maximum or an order would take for the first option."
+    ok = np.isfinite(x).all(axis=1) if x.ndim == 2 else np.isfinite(x)
+    if not ok.all(): raise ValueError(f'row {ok.argmin()}: {x[ok.argmin()].tolist()}, but {what} must be finite numbers')
+    return x
+
+def _positions(values, k, what):
+    "Positions of options as whole numbers."
+    v = np.asarray(values)
+    outside = ~((v >= 0) & (v < k) & (v == np.floor(v)))       # nan is none of it
+    if outside.any(): raise ValueError(f'{what} must lie in 0 … {k - 1}; row {outside.argmax()} has {v[outside.argmax()]}')
+    return v.astype(int)
+
+def _answered(conf, hit):
+    "Confidences and right or wrong as floats, one of each an item."
+    c, h = np.asarray(conf, dtype=float), np.asarray(hit, dtype=float)
+    if c.ndim != 1 or c.shape != h.shape: raise ValueError(f'one confidence and one right or wrong an item are needed, not arrays of shape {c.shape} and {h.shape}')
+    return _finite(c, 'confidences'), _finite(h, 'right and wrong')
 
 def decide(
     probs: np.ndarray,  # (n, k) probabilities
@@ -76,7 +95,8 @@ def class_scores(
     k: int,            # number of options
 ) -> dict:             # 'precision', 'recall', 'f1', 'support': (k,) arrays; nan where undefined
     "Return precision, recall, F1 and support of every option."
-    pred, gold = np.asarray(pred, dtype=int), np.asarray(gold, dtype=int)
+    pred, gold = _positions(pred, k, 'decisions'), _positions(gold, k, 'gold options')
+    if pred.shape != gold.shape: raise ValueError(f'{pred.size} decisions need {pred.size} gold options, not {gold.size}')
     hit, said, there = (np.bincount(x, minlength=k).astype(float) for x in (gold[pred == gold], pred, gold))
     with np.errstate(invalid='ignore'):
         return dict(precision=hit/said, recall=hit/there, f1=2*hit/(said + there), support=there.astype(int))
@@ -127,14 +147,15 @@ def reliability(
     bins: int = 10,     # equal-width bins
 ) -> dict:              # 'count', 'confidence', 'accuracy': (bins,) arrays; nan in empty bins
     "Return count, mean confidence and accuracy of every confidence bin (Guo et al. 2017)."
+    conf, hit = _answered(conf, hit)
     b = _bin(conf, bins)
     n = np.bincount(b, minlength=bins)
     with np.errstate(invalid='ignore'):
-        return dict(count=n, confidence=np.bincount(b, conf, bins)/n, accuracy=np.bincount(b, np.asarray(hit, float), bins)/n)
+        return dict(count=n, confidence=np.bincount(b, conf, bins)/n, accuracy=np.bincount(b, hit, bins)/n)
 
 def _bin(conf, bins):
     edges = np.arange(1, bins) / bins
-    return np.searchsorted(edges, np.asarray(conf, dtype=float), side='left')
+    return np.searchsorted(edges, conf, side='left')
 
 def ece(
     conf: np.ndarray,   # (n,) confidences in [0, 1]
@@ -142,7 +163,7 @@ def ece(
     bins: int = 10,     # equal-width bins
 ) -> float:             # in [0, 1]; nan with no items
     "Return the expected calibration error with equal-width bins (paper, Table 7)."
-    conf, hit = np.asarray(conf, dtype=float), np.asarray(hit, dtype=float)
+    conf, hit = _answered(conf, hit)
     return float(np.abs(np.bincount(_bin(conf, bins), hit - conf, bins)).sum() / len(conf)) if len(conf) else float('nan')
 
 # %% ../nbs/01_metrics.ipynb #cbff70a9
@@ -153,7 +174,7 @@ def ece_noise_floor(
     seed: int = 0,
 ) -> tuple:               # mean and 95th percentile of the ECE under perfect calibration
     "Return the ECE that a perfectly calibrated system with these confidences would show: its mean and 95th percentile."
-    conf = np.asarray(conf, dtype=float)
+    conf = _finite(np.asarray(conf, dtype=float), 'confidences')
     if not len(conf): return float('nan'), float('nan')
     member = np.eye(bins)[_bin(conf, bins)]
     gap = (np.random.default_rng(seed).random((n_sim, len(conf))) < conf) - conf
@@ -166,8 +187,9 @@ def by_confidence(
     ids=None,              # (n,) item ids, which order ties; position if left out
 ) -> np.ndarray:           # (n,) positions, most confident first
     "Return the order of the items from most to least confident; ties by id."
-    conf = np.asarray(conf, dtype=float)
+    conf = _finite(np.asarray(conf, dtype=float), 'confidences')
     ids = np.arange(len(conf)) if ids is None else np.asarray(ids).astype(str)
+    if ids.shape != conf.shape: raise ValueError(f'{len(conf)} confidences need {len(conf)} ids, not {len(ids)}')
     return np.lexsort((ids, -conf))
 
 def risk_coverage(
@@ -176,7 +198,8 @@ def risk_coverage(
     ids=None,           # (n,) item ids, which order ties
 ) -> tuple:             # coverage (n,) in (0, 1] and risk (n,), the error rate among the covered
     "Return the risk-coverage curve (Geifman and El-Yaniv 2017)."
-    wrong = 1 - np.asarray(hit, dtype=float)[by_confidence(conf, ids)]
+    conf, hit = _answered(conf, hit)
+    wrong = 1 - hit[by_confidence(conf, ids)]
     m = np.arange(1, len(wrong) + 1)
     return m / max(len(m), 1), np.cumsum(wrong) / m
 
@@ -197,8 +220,9 @@ def selective_accuracy(
 ) -> float:                  # in [0, 1]; nan if nothing is covered
     "Return the accuracy on the most confident items (paper, Table 19)."
     if not 0 <= coverage <= 1: raise ValueError(f'coverage must lie in [0, 1], not {coverage}')
+    conf, hit = _answered(conf, hit)
     m = int(np.floor(round(coverage * len(conf), 9)))  # 0.7 · 10 is 7, not 6.999…
-    return float(np.asarray(hit, dtype=float)[by_confidence(conf, ids)[:m]].mean()) if m else float('nan')
+    return float(hit[by_confidence(conf, ids)[:m]].mean()) if m else float('nan')
 
 def confident_errors(
     conf: np.ndarray,        # (n,) confidences
@@ -206,7 +230,8 @@ def confident_errors(
     threshold: float = .9,   # a confident item has at least this confidence
 ) -> int:
     "Return the number of wrong decisions made with at least the threshold's confidence (paper, Table 19)."
-    return int((~np.asarray(hit, dtype=bool) & (np.asarray(conf) >= threshold)).sum())
+    conf, hit = _answered(conf, hit)
+    return int(((hit == 0) & (conf >= threshold)).sum())
 
 # %% ../nbs/01_metrics.ipynb #7b89dade
 def group_accuracy(
@@ -272,7 +297,8 @@ def points(
     hi: float,
 ) -> str:
     "Return a difference in points with its interval: '+1.9 [-0.4, +4.2]'; a dash if there is none."
-    return '–' if x != x else f'{100*x:+.1f} [{100*lo:+.1f}, {100*hi:+.1f}]'
+    signed = lambda v: f'{round(100*v, 1) + 0.:+.1f}'      # no minus before zero
+    return '–' if x != x else f'{signed(x)} [{signed(lo)}, {signed(hi)}]'
 
 def p_text(
     p: float,      # a p-value

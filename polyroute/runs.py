@@ -12,7 +12,7 @@ from typing import Iterator
 from .items import DataError, outputs_dir, write_atomic
 
 # %% auto #0
-__all__ = ['writable_outputs', 'locked', 'read_runs', 'run_key', 'is_logged', 'log_run']
+__all__ = ['writable_outputs', 'locked', 'read_object', 'damaged', 'read_runs', 'run_key', 'is_logged', 'log_run']
 
 # %% ../nbs/05_runs.ipynb #29693c9e
 def writable_outputs() -> Path:
@@ -36,13 +36,31 @@ def locked(
         yield
     finally: os.close(fd)
 
+def read_object(
+    path: str|Path,      # system.json, runs.json or another file that is written beside results
+) -> dict:
+    "Return the JSON object of a file; DataError if it is damaged."
+    try: found = json.loads(Path(path).read_text(encoding='utf-8'))
+    except (ValueError, RecursionError) as e: raise damaged(path, f'no JSON: {e}') from None
+    if not isinstance(found, dict): raise damaged(path, f'an object {{…}} is expected, not {type(found).__name__}')
+    return found
+
+def damaged(
+    path: str|Path,
+    why: str,
+) -> DataError:
+    "Return the error for a file that evaluation wrote and that is not as it was written."
+    return DataError(f'the file is damaged ({why}); restore it, or remove it and run again', path)
+
 # %% ../nbs/05_runs.ipynb #87c76ee9
 def read_runs(
     folder: str|Path,         # a system's folder
 ) -> dict[str, list[dict]]:   # result, by its path in the folder without '.jsonl' -> its evaluations
     "Return the log of a system's evaluations, empty where there is none."
     path = Path(folder)/'runs.json'
-    return json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
+    runs = read_object(path) if path.is_file() else {}
+    if not all(isinstance(rs, list) and all(isinstance(r, dict) and {'version', 'data'} <= set(r) for r in rs) for rs in runs.values()): raise damaged(path, 'a list of {"version", "data", …} for each result is expected')
+    return runs
 
 def run_key(
     folder: str|Path,   # a system's folder
@@ -59,7 +77,7 @@ def is_logged(
 ) -> bool:
     "Return whether card and log of a result were written: a run may be killed between the result and them."
     card_file = Path(folder)/'system.json'
-    return card_file.is_file() and json.loads(card_file.read_text(encoding='utf-8')).get('version') == card.version and any(
+    return card_file.is_file() and read_object(card_file).get('version') == card.version and any(
         (r['version'], r['data']) == (card.version, data_sha256[:12]) for r in read_runs(folder).get(run_key(folder, path), []))
 
 def log_run(

@@ -22,10 +22,15 @@ def mcnemar_exact(
     c,         # items that only the second system gets right, broadcast with `b`
 ):             # two-sided p in (0, 1], float or array
     "Return the p-value of the exact McNemar test."
-    b, c = np.asarray(b), np.asarray(c)
-    if np.any(b < 0) or np.any(c < 0): raise ValueError('counts of discordant items cannot be negative')
+    b, c = _whole(b), _whole(c)
     p = np.minimum(1., 2 * special.bdtr(np.minimum(b, c), b + c, .5))
     return float(p) if p.ndim == 0 else p
+
+def _whole(x):
+    "Counts as integers that are large enough for a sum of two."
+    x = np.asarray(x)
+    if not np.all((x >= 0) & (x < np.inf) & (x == np.floor(x))): raise ValueError('counts of discordant items cannot be negative, and are whole numbers')
+    return x.astype(np.int64)
 
 # %% ../nbs/02_significance.ipynb #78aade2e
 class Pairs(NamedTuple):
@@ -231,6 +236,7 @@ def mcnemar_power(
     alpha: float = ALPHA,
 ) -> float:                  # in [0, 1]
     "Return the exact power of the exact McNemar test."
+    if not (n >= 0 and n % 1 == 0): raise ValueError(f'a number of items is a whole number of at least 0, not {n}')
     if not 0 <= difference <= discordance <= 1: raise ValueError(f'0 <= difference <= discordance <= 1 is needed, not {difference} and {discordance}')
     if discordance == 0: return 0.
     spread = 12*np.sqrt(n*discordance*(1 - discordance)) + 12      # outside, the binomial weighs less than 1e-30

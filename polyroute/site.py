@@ -12,17 +12,17 @@ from statistics import NormalDist
 from typing import Callable, NamedTuple
 import numpy as np
 from . import items, metrics, significance
+from .audit import soft_losses
 from .items import LANGUAGES, SPLITS, VARIETIES, DataError, Dataset, data_dir, read_items, write_atomic
 from .leaderboard import SPLIT_NAMES, Board, data_note, read_board, resolution_text, to_json
 from .plots import system_colour
-from .predictions import CANONICAL, Predictions, frozen, predictions_path, read_header
+from .predictions import CANONICAL, predictions_path, read_header
 from .significance import ALPHA
 from .systems import TRACKS, cards, declared, read_latency, why_absent
 
 # %% auto #0
 __all__ = ['SUITES', 'NONE', 'MOST', 'KEYS', 'SHOWN', 'SOFT', 'Suite', 'in_folder', 'split_names', 'suite_board', 'pack',
-           'filters', 'difference_intervals', 'item_losses', 'board_json', 'items_json', 'system_json',
-           'write_pages_data']
+           'filters', 'difference_intervals', 'board_json', 'items_json', 'system_json', 'write_pages_data']
 
 # %% ../nbs/53_site.ipynb #b8b0f9e6
 class Suite(NamedTuple):
@@ -96,7 +96,7 @@ def suite_board(
 def _order(p):
     "Best first: most right, or lowest log score; labels without probabilities last."
     if p.data.soft is None: return -int(p.hit.sum())
-    return float('inf') if p.header.labels_only else float(item_losses(p).mean())
+    return float('inf') if p.header.labels_only else float(soft_losses(p.probs, p.data.soft).mean())
 
 # %% ../nbs/53_site.ipynb #84d163b4
 def pack(
@@ -155,11 +155,6 @@ def difference_intervals(
         q[:, j, i] = -q[::-1, i, j]
     return q[0], q[1]
 
-def item_losses(
-    p: Predictions,     # on soft gold labels
-) -> np.ndarray:        # (n,) nats
-    "Return each item's cross-entropy against its soft gold label; its mean is the log score."
-    return np.array([metrics.log_score(q[None], s[None]) for q, s in zip(p.probs, p.data.soft)])
 
 # %% ../nbs/53_site.ipynb #741c8969
 SHOWN = 'slug rank tier rank_lo rank_hi right accuracy lo hi macro_f1 nll ece ece_floor aurc seeds'.split()
@@ -172,7 +167,7 @@ def board_json(
     "Return what the live board needs to know of one data set: scores, right and wrong by item, groups of items, intervals of differences."
     soft = b.data.soft is not None
     up = np.triu_indices(len(b.cards), 1)
-    x = np.array([item_losses(p) for p in b.predictions]).T if soft else b.hit
+    x = np.array([soft_losses(p.probs, b.data.soft) for p in b.predictions]).T if soft else b.hit
     lo, hi = difference_intervals(x, b.data.clusters) if len(b.cards) > 1 else (np.zeros((1, 1)), np.zeros((1, 1)))
     return _about(b.data, suite) | dict(kind='soft' if soft else 'accuracy', alpha=b.alpha, note='' if soft else resolution_text(b), filters=filters(b.data), clusters=_clusters(b.data), absent=b.absent,
         systems=_soft_rows(b, x) if soft else _rows(b), intervals=dict(lo=lo[up], hi=hi[up]))

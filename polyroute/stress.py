@@ -201,6 +201,7 @@ def noise(
     seed: int = 0,
 ) -> str:
     "Return a text as a careless writer would type it."
+    if level not in LEVELS: raise ValueError(f'the levels are {", ".join(map(str, LEVELS))}, not {level!r}')
     habit, slip = LEVELS[level]
     g, k = _units(text), keyboard(language)
     rng = random.Random(hashlib.sha256(f'{seed}\n{text}'.encode('utf-8', 'surrogatepass')).digest())
@@ -271,6 +272,7 @@ def truncated(
     share: float = .5,    # of the graphemes, in (0, 1]
 ) -> str:
     "Return the beginning of a text, at least one grapheme, cut back to the last space where there is one."
+    if not 0 < share <= 1: raise ValueError(f'share must lie in (0, 1], not {share}')
     g = graphemes(text)
     n = max(1, math.ceil(share*len(g)))
     part = ''.join(g[:n])

@@ -191,7 +191,7 @@ def read_submission(
         if name not in files: raise DataError(f'there is no {name}; polyroute evaluate writes it', printable(str(folder)))
     card = parse_card(files['system.json'])
     if faults := track_faults(card): raise DataError('; '.join(faults), 'system.json')
-    _check_identity(card)
+    _check_identity(card, folder)
     with tempfile.TemporaryDirectory() as d:
         try: found = {name: _predictions(Path(d), name, data, card) for name, data in files.items() if name not in OTHER_FILES}
         except (DataError, UnicodeError) as e: raise DataError(printable(str(e).replace(d + os.sep, ''))) from None
@@ -223,16 +223,19 @@ def _predictions(folder, name, data, card) -> Predictions:
     if h.version.partition('+')[0] != card.version: raise DataError(f'made by version {h.version!r} of the system, the card is of version {card.version!r}; run polyroute evaluate again', name, 1)
     return p
 
-def _check_identity(card):
+def _check_identity(card, folder):
     "The name and slug are the submission's own, and its version follows from its recipe."
-    if card.slug in own_systems(): raise DataError(f'the slug {card.slug!r} belongs to a system of this project; give yours another', 'system.json')
+    if card.slug in own_systems(folder): raise DataError(f'the slug {card.slug!r} belongs to a system of this project; give yours another', 'system.json')
     same = lambda x: unicodedata.normalize('NFKC', x).casefold().split()
     if taken := next((c for c in cards() if c.slug != card.slug and same(c.name) == same(card.name)), None): raise DataError(f'the name {card.name!r} belongs to {taken.slug}; give yours another', 'system.json')
     if (again := Card(**asdict(card) | dict(version=''))).version != card.version: raise DataError(f'"version" {card.version!r} is not the digest of recipe and training set ({again.version}): the card was changed after the run, or run on other data; run polyroute evaluate again', 'system.json')
 
-def own_systems() -> set[str]:
-    "Return the slugs of this project's own systems, which come without a submission."
-    return set(offline()) | set(tracks.RUNS) | {'router-laya'}
+def own_systems(
+    but: str|Path|None = None,   # a system's folder: where it is the frozen one itself, it does not take its own slug
+) -> set[str]:
+    "Return the slugs of this project's own systems, which come without a submission: what the package runs, and what is frozen."
+    there = [p.parent for p in (outputs_dir()/'systems').glob('*/system.json') if not (p.parent/'submission.json').exists()]
+    return set(offline()) | set(tracks.RUNS) | {'router-laya'} | {p.name for p in there if but is None or p.resolve() != Path(but).resolve()}
 
 def _check_log(data, card, found):
     "Every file of predictions is logged as an evaluation of this version on this data."

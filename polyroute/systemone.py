@@ -13,7 +13,7 @@ from .items import DataError, Dataset, Question
 from .predictions import CANONICAL, read_probabilities
 from .runs import writable_outputs
 from .systems import Card, UnsupportedQuestion, evaluate
-from .wire import Caller, Fault, Journal, Limits, digest, item_usage, key_from, missing, status_fault, summary, write_usage
+from .wire import Fault, Journal, Limits, Served, connection_fault, digest, item_usage, key_from, missing, status_fault, summary, write_usage
 
 # %% auto #0
 __all__ = ['read_answer', 'endpoint', 'SystemOne', 'groups', 'run']
@@ -48,7 +48,7 @@ def endpoint(
     if base.endswith(f'/v1/{path}'): return base
     return f'{base}/{path}' if base.endswith('/v1') else f'{base}/v1/{path}'
 
-class SystemOne:
+class SystemOne(Served):
     "An engine behind POST /v1/systemone."
     def __init__(self,
         base_url: str,                         # 'http://localhost:8000'
@@ -71,16 +71,9 @@ class SystemOne:
         self.identity, key = digest('systemone', identity or self.url, model, self.options)[:12], key_from(key_env)
         declared = dict(name=slug, track='A', what='An engine behind POST /v1/systemone.', exposure='not declared') | card
         self.card = Card(slug, recipe=dict(family='systemone', endpoint=self.identity), **declared)
-        self.client = httpx2.Client(timeout=limits.timeout, verify=self.url.startswith('https'), headers={'Authorization': f'Bearer {key}'} if key else {}, limits=httpx2.Limits(max_connections=limits.concurrency, max_keepalive_connections=limits.concurrency))
-        self.caller = Caller(self._send, limits, journal if isinstance(journal, Journal) else Journal(journal), [key, model])
+        self._serve(httpx2.Client(timeout=limits.timeout, verify=self.url.startswith('https'), headers={'Authorization': f'Bearer {key}'} if key else {}, limits=httpx2.Limits(max_connections=limits.concurrency, max_keepalive_connections=limits.concurrency)),
+                    limits, journal, [key, model])
         self._known, self._read, self._answered = {}, 0, set()        # (text, question) -> the call that answered it; questions that were answered
-
-    def close(self):
-        "Close the connections and the journal."
-        self.client.close(); self.caller.journal.close()
-
-    def __enter__(self): return self
-    def __exit__(self, *_): self.close()
 
     def _key(self, state, question): return digest(self.identity, state, question.name, question.to_json(), question.options)
 
@@ -90,8 +83,7 @@ class SystemOne:
         state, questions = job
         body = {'state': state, 'questions': {q.name: q.to_json() for q in questions}} | ({'model': self.model} if self.model else {}) | self.options
         try: r = self.client.post(self.url, content=json.dumps(body).encode(), headers={'Content-Type': 'application/json', 'Idempotency-Key': key})
-        except httpx2.ConnectError as e: raise Fault('the server was not reached (ConnectError)', absent=True) from e
-        except httpx2.TransportError as e: raise Fault(f'no complete answer came back ({type(e).__name__})') from e
+        except httpx2.TransportError as e: raise connection_fault(e) from e
         if r.status_code != 200: raise status_fault(r.status_code, r.headers, r.text[:300])
         return self._answers(r, state, questions)
 
@@ -151,9 +143,8 @@ class SystemOne:
         return np.array([self._known[k].answer[k] for k in (self._key(s, question) for s in states)])
 
     def _failure(self, faults, states, question):
-        why = next(iter(faults.values())).why
-        if question not in self._answered and all(f.refused for f in faults.values()): return UnsupportedQuestion(f'the engine refuses the question {question.name!r}: {why}')
-        return DataError(f'{self.card.slug}: {len(faults)} of {len(set(states))} texts have no answer; the others are kept, run again to ask for these; the first: {why}')
+        if question not in self._answered and all(f.refused for f in faults.values()): return UnsupportedQuestion(f'the engine refuses the question {question.name!r}: {next(iter(faults.values())).why}')
+        return self._lacking(faults.values(), len(set(states)))
 
     def usage(self,
         data: Dataset,
@@ -185,15 +176,8 @@ def run(
     progress: Callable|None = None,  # called with a number of items
 ) -> str:                            # 'kept', 'computed', 'resumed' or 'n/a'
     "Evaluate a system behind a server, and write what its items took."
-    root, header = Path(root or writable_outputs()), dict(labels_only=True) if getattr(system, 'labels_only', False) else {}
-    did = evaluate(_Prefetching(system, data, progress), data, root, fresh, condition, header=header, suite=suite)
+    root = Path(root or writable_outputs())
+    did = evaluate(system, data, root, fresh, condition, progress=progress, suite=suite)
     rows, name = system.usage(data), data.name if condition == CANONICAL else f'{data.name}.{condition}'
     if did != 'n/a' and rows: write_usage(root/'systems'/system.card.slug, f'{suite}/{name}' if suite else name, rows, summary(rows, system.price, **(system.counts(data) if hasattr(system, 'counts') else {})))
     return did
-
-class _Prefetching:
-    "A system that asks everything before its first prediction; nothing at all where the predictions are there."
-    def __init__(self, system, data, progress): self.card, self.system, self.todo = system.card, system, lambda: system.prefetch(data, progress)
-    def predict(self, states, question):
-        if self.todo: self.todo(); self.todo = None
-        return self.system.predict(states, question)

@@ -4,20 +4,21 @@
 
 # %% ../nbs/10_systems.ipynb #280c5a98
 from __future__ import annotations
-import hashlib, itertools, json, os, platform, re, time
+import hashlib, importlib, itertools, json, os, platform, re, time, traceback
 from dataclasses import dataclass, field, replace
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import Callable, NamedTuple, Protocol, Sequence, runtime_checkable
 import numpy as np
 from .items import TRAINING, DataError, Dataset, Question, data_dir, load, outputs_dir, sha256, write_atomic
-from .runs import is_logged, locked, log_run, read_runs, run_key, writable_outputs
-from .predictions import CANONICAL, Predictions, find_predictions, frozen, header_for, item_line, predictions_path, read_header, write_predictions
+from .runs import damaged, is_logged, locked, log_run, read_object, read_runs, run_key, writable_outputs
+from .predictions import CANONICAL, Predictions, find_predictions, frozen, header_for, item_line, predictions_path, read_header, read_predictions, write_predictions
 
 # %% auto #0
 __all__ = ['TRAINING_SETS', 'EXPOSURE', 'TRACKS', 'GROUP', 'CHUNK', 'NOT_RUN', 'TrainingSet', 'training_set', 'Card', 'read_card',
            'UnsupportedQuestion', 'System', 'names', 'offline', 'get', 'chunks', 'check_output', 'evaluate', 'hardware',
-           'latency', 'write_latency', 'read_latency', 'agreement', 'cards', 'declared', 'was_run', 'why_absent']
+           'latency', 'write_latency', 'read_latency', 'agreement', 'cards', 'declared', 'of_version', 'was_run',
+           'why_absent']
 
 # %% ../nbs/10_systems.ipynb #828bedb3
 class TrainingSet(NamedTuple):
@@ -93,9 +94,12 @@ def read_card(
     slug: str,
     root: str|Path|None = None,   # an outputs folder
 ) -> Card|None:                   # None where there is none
-    "Return a system's frozen card."
+    "Return a system's frozen card; DataError if its file is damaged."
     path = Path(root or outputs_dir())/'systems'/slug/'system.json'
-    return Card(**json.loads(path.read_text(encoding='utf-8'))) if path.is_file() else None
+    if not path.is_file(): return None
+    row = read_object(path)
+    try: return Card(**row)
+    except (TypeError, ValueError) as e: raise damaged(path, f'no card: {e}') from None
 
 # %% ../nbs/10_systems.ipynb #58641959
 class UnsupportedQuestion(Exception):
@@ -130,16 +134,23 @@ def get(
     "Return a system by its registered name or as module:object; an object without `predict` is called to make it."
     if ':' in name:
         module, _, attr = name.partition(':')
-        try: made = getattr(import_module(module), attr, None) if module and attr else None
-        except ModuleNotFoundError as e:
-            if not e.name or not (module + '.').startswith(e.name + '.'): raise
-            raise DataError(f'there is no module {module!r}') from None
+        made = getattr(_imported(module), attr, None) if module and attr else None
         if made is None: raise DataError(f'module {module} has no {attr!r}')
     else:
         found = [e for e in metadata.entry_points(group=GROUP) if e.name == name]
         if not found: raise DataError(f'no system is registered as {name!r}; there are: {", ".join(names()) or "none"}')
         made = found[0].load()
     return _checked(name, _made(name, made))
+
+def _imported(module):
+    "A user's module; DataError says where in it the import failed."
+    try: return importlib.import_module(module)
+    except DataError: raise
+    except Exception as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and (module + '.').startswith(e.name + '.'): raise DataError(f'there is no module {module!r}') from None
+        theirs = [f for f in traceback.extract_tb(e.__traceback__)[1:] if f.filename != importlib.__file__ and not f.filename.startswith('<frozen ')]
+        path, line = (e.filename, e.lineno) if isinstance(e, SyntaxError) else (theirs[0].filename, theirs[0].lineno) if theirs else (None, None)
+        raise DataError(f'{module} cannot be imported ({type(e).__name__}: {e.msg if isinstance(e, SyntaxError) else e})', path, line) from e
 
 def _made(name, found):
     "The system itself, or what its maker makes."
@@ -155,7 +166,7 @@ def _checked(name, made):
     module = name.partition(':')[0]
     if ':' not in name or module.startswith('polyroute.'): return made
     if made.card.slug in names(): raise DataError(f'the slug {made.card.slug!r} belongs to a registered system; give yours another')
-    source = getattr(import_module(module), '__file__', None)
+    source = getattr(importlib.import_module(module), '__file__', None)
     code = sha256(source) if source and Path(source).is_file() else ''
     if made.card.recipe.get('source') != code: made.card = replace(made.card, recipe=made.card.recipe | dict(source=code, declared=made.card.version), version='')
     return made
@@ -204,7 +215,7 @@ def evaluate(
     seed = card.declared_seed if seed is None else seed
     path, head = predictions_path(card.slug, data.name, condition, seed, suite, root), replace(header_for(card.slug, data, version=card.version, condition=condition, seed=seed, suite=suite), **(dict(labels_only=True) if getattr(system, 'labels_only', False) else {}) | (header or {}))
     part = path.with_name(path.name + '.partial')
-    if not fresh and _there(path, head):
+    if not fresh and _there(path, head, data):
         if not is_logged(card, root/'systems'/card.slug, path, data.sha256): log_run(card, root/'systems'/card.slug, path, data.sha256, items=len(data))
         part.unlink(missing_ok=True)
         return 'kept'
@@ -221,9 +232,11 @@ def evaluate(
     log_run(card, root/'systems'/card.slug, path, data.sha256, **entry)
     return did
 
-def _there(path, head):
-    found = find_predictions(path)
-    return found is not None and read_header(found) == head
+def _there(path, head, data):
+    "Whether whole predictions of this version on these data are there; DataError for a file that is damaged."
+    if (found := find_predictions(path)) is None: return False
+    try: return read_header(found) == head and len(read_predictions(found, data)) == len(data)
+    except DataError as e: raise DataError(f'{e}. The file is damaged: run again with --fresh, or remove it') from None
 
 def _answer(f, system, data, lines, progress):
     "All lines, those that are there and those of the batches behind them, each batch written as it is finished."
@@ -300,7 +313,10 @@ def read_latency(
 ) -> float:                        # milliseconds per item; nan where it was not measured
     "Return a system's frozen latency."
     path = Path(root or outputs_dir())/'systems'/slug/'latency.json'
-    return json.loads(path.read_text(encoding='utf-8'))['ms_per_item'] if path.is_file() else float('nan')
+    if not path.is_file(): return float('nan')
+    ms = read_object(path).get('ms_per_item')
+    if not isinstance(ms, (int, float)): raise damaged(path, '"ms_per_item" must be a number')
+    return ms
 
 # %% ../nbs/10_systems.ipynb #c76acb09
 def agreement(
@@ -327,9 +343,17 @@ def declared(
     data: Dataset|None = None,     # the split, if it is loaded already
     **kw,                          # condition, suite
 ) -> Predictions|None:             # None where there are none, or no such system
-    "Return a system's frozen predictions of its declared seed."
+    "Return a system's frozen predictions of its declared seed; those of an older version of it are as good as none."
     card = read_card(system, root) if isinstance(system, str) else system
-    return card and frozen(card.slug, split, root, data, seed=card.declared_seed, **kw)
+    p = card and frozen(card.slug, split, root, data, seed=card.declared_seed, **kw)
+    return p if p and of_version(p, card) else None
+
+def of_version(
+    p: Predictions,
+    card: Card,
+) -> bool:
+    "Return whether predictions are of the version of a system that its card describes; those that name none are taken as such."
+    return p.header.version.partition('+')[0] in ('', card.version)
 
 def was_run(
     card: Card,

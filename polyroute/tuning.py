@@ -17,9 +17,9 @@ from .items import DataError, MissingPackage, data_dir, outputs_dir, reference, 
 from .metrics import p_cell, percent, points
 from .responses import Generator, Prompt, Responses, read_responses, respond
 from .romcom import LANGUAGES, LEVELS, SUITE, TASKS, Row, rows
-from .romcom_eval import CONDITIONS, MIXED_TASKS, PAIRS, Change, Outcome, _digest, accuracy_at, change, conditions_of, of_tasks, outcome, prompt_of, register, stratum, write_answer
+from .romcom_eval import CONDITIONS, MIXED_TASKS, PAIRS, Change, Outcome, _digest, accuracy_at, change, conditions_of, in_turns, of_tasks, outcome, prompt_of, register, write_answer
 from .significance import bonferroni, holm
-from .systems import NOT_RUN, Card, cards, hardware, writable_outputs
+from .systems import NOT_RUN, Card, hardware, writable_outputs
 from .tracks import epoch_batches
 
 # %% auto #0
@@ -197,10 +197,7 @@ def held_bases(
     seed: int = 0,
 ) -> frozenset[str]:   # ids
     "Return the bases of a task that are held out, spread over its labels, subtypes or numbers of steps."
-    by = {}
-    for r in sorted(rows(task, 'en'), key=lambda r: _digest(seed, r.id)): by.setdefault(stratum(r), []).append(r.id)
-    order = sorted(by, key=lambda s: _digest(seed, task, s))
-    turns = [by[s][n] for n in range(max(map(len, by.values()))) for s in order if n < len(by[s])]
+    turns = in_turns(task, seed)
     return frozenset(turns[:min(max(1, round((1 - share)*len(turns))), len(turns) - 1)])
 
 def sides(

@@ -16,12 +16,14 @@ from .items import DataError, MissingPackage, outputs_dir, read_rows, write_atom
 from .runs import locked
 
 # %% auto #0
-__all__ = ['AGAIN', 'HOPELESS', 'Fault', 'retry_after', 'status_fault', 'Limits', 'limiter', 'missing', 'key_from', 'hide',
-           'quiet', 'digest', 'Call', 'Journal', 'Caller', 'item_usage', 'summary', 'write_usage', 'read_usage']
+__all__ = ['AGAIN', 'HOPELESS', 'NOT_REACHED', 'Fault', 'retry_after', 'status_fault', 'connection_fault', 'Limits', 'limiter',
+           'missing', 'key_from', 'hide', 'quiet', 'digest', 'Call', 'Journal', 'Caller', 'Served', 'item_usage',
+           'summary', 'write_usage', 'read_usage']
 
 # %% ../nbs/07_wire.ipynb #3ba080a5
 AGAIN = {408, 409, 425, 429}        # refused for now; everything from 500 too
 HOPELESS = {401, 403, 404, 405}     # wrong key, rights or address
+NOT_REACHED = {'ConnectError', 'ConnectTimeout', 'PoolTimeout', 'UnsupportedProtocol'}   # names of what HTTP libraries raise before anything was sent
 
 class Fault(Exception):
     "Why a call has no answer, and what to do about it."
@@ -57,6 +59,13 @@ def status_fault(
     why = f'{status} {message}'.strip()[:500] if status not in (401, 403) else f'{status}: the key is missing or not accepted'   # such messages repeat the key
     return Fault(why, again=status in AGAIN or status >= 500, wait=retry_after(headers), halt=status in HOPELESS, refused=status in (400, 413, 422), busy=status in (429, 503))
 
+def connection_fault(
+    cause: BaseException|None,     # what the HTTP library raised
+) -> Fault:
+    "Return what a broken connection means for a call."
+    name, absent = type(cause).__name__, type(cause).__name__ in NOT_REACHED
+    return Fault(f'the server was not reached ({name})' if absent else f'no complete answer came back ({name})', absent=absent)
+
 # %% ../nbs/07_wire.ipynb #2cba245f
 @dataclass(frozen=True)
 class Limits:
@@ -78,7 +87,7 @@ def limiter(
 ):                             # None: no limit
     "Return a limiter of so many calls a minute, evenly spread."
     if not per_minute: return None
-    try: from pyrate_limiter import InMemoryBucket, Limiter, Rate
+    try: from pyrate_limiter import Limiter, Rate
     except ImportError: raise missing('pyrate-limiter') from None
     if per_minute >= 60: return Limiter(Rate(max(1, round(per_minute / 60)), 1000))
     return Limiter(Rate(1, round(60_000 / per_minute)))
@@ -90,11 +99,14 @@ def missing(
     return MissingPackage(f'calling a server needs the package {package}: pip install "polyroute[llm]"')
 
 def key_from(
-    variable: str,   # name of an environment variable, '' for none
-) -> str:            # '' where it is not set: a server without keys
+    variable: str,         # name of an environment variable, '' for none
+    needed: bool = False,  # the server has no use without one
+) -> str:                  # '' where it is not set: a server without keys
     "Return an API key; keys are read from the environment only, so that no file and no command line ever holds one."
     if re.search(r'[^A-Za-z0-9_]', variable): raise DataError('name the environment variable that holds the key, not the key itself')
-    return os.environ.get(variable, '').strip()
+    key = os.environ.get(variable, '').strip()
+    if needed and not key: raise DataError(f'put the API key into the environment variable {variable}' if re.fullmatch('[A-Z][A-Z0-9_]*', variable) else 'put the API key into an environment variable and name that; such names are in capitals')   # a key in a name's place is not shown
+    return key
 
 def hide(
     text: str,
@@ -247,6 +259,21 @@ class Caller:
         if self._limiter and not self._stop.is_set(): self._limiter.try_acquire('calls')
         self._stop.wait(max(0., self._not_before - time.monotonic()))
         return (self._why or 'the run was stopped') if self._stop.is_set() else ''
+
+class Served:
+    "What all systems behind a server are: connections and a journal, closed together."
+    def _serve(self, client, limits, journal, secrets): self.client, self.caller = client, Caller(self._send, limits, journal if isinstance(journal, Journal) else Journal(journal), secrets)
+
+    def close(self):
+        "Close the connections and the journal."
+        self.client.close(); self.caller.journal.close()
+
+    def __enter__(self): return self
+    def __exit__(self, *_): self.close()
+
+    def _lacking(self, faults, asked, what='texts'):
+        "The error for what has no answer."
+        return DataError(f'{self.card.slug}: {len(faults)} of {asked} {what} have no answer; the others are kept, run again to ask for these; the first: {next(iter(faults)).why}')
 
 # %% ../nbs/07_wire.ipynb #f4443497
 def item_usage(

@@ -30,7 +30,8 @@ def test_three_forms_of_the_same_answers(q, n, seed, shuffle):
     assert one.shape == (n, len(q.options)) and (one.argmax(axis=1) == p.argmax(axis=1)).all() and (one.sum(axis=1) == 1).all()
 
 @pytest.mark.parametrize('answers, labels_only, words', [(['billing'], False, 'labels_only=True'), ([[1, 0, 0]], True, 'labels_only=True'), (['sales'], True, "'sales'"), ([{'billing': 1}], False, "'technical'"), ([{'billing': .5, 'technical': .2, 'other': .2}], False, 'sum'),
-                                                         ([{'billing': float('nan'), 'technical': .5, 'other': .5}], False, 'billing'), ([None], True, 'None'), ([[1, 0], [1]], False, 'read'), ([{'billing': None, 'technical': 1, 'other': 0}], False, 'read')])
+                                                         ([{'billing': float('nan'), 'technical': .5, 'other': .5}], False, 'billing'), ([None], True, 'None'), ([[1, 0], [1]], False, 'read'), ([{'billing': None, 'technical': 1, 'other': 0}], False, 'read'),
+                                                         (None, False, 'returned None'), (None, True, 'returned None'), (5, False, 'returned int'), (np.array(.5), False, 'returned ndarray'), ({'billing': 1}, False, 'returned dict'), ('billing', True, 'returned str'), (iter([[1, 0, 0]]), False, 'returned list_iterator')])
 def test_answers_that_are_none(answers, labels_only, words):
     with pytest.raises(DataError, match=words): a.as_probabilities(answers, DEPARTMENT, labels_only)
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import SYSTEMS, even, lines_of, run_command as run, toy_data, tree
 from polyroute.cli import main
-from polyroute.items import DEPARTMENT, load, sha256, write_jsonl
+from polyroute.items import DEPARTMENT, Question, load, sha256, write_jsonl
 from polyroute.leaderboard import read_board
 from polyroute.predictions import frozen
 from polyroute.systems import cards
@@ -50,6 +50,8 @@ def test_faults_are_messages_and_exit_code_1(board_home, args, words):
 
 # evaluate
 
+QUESTION = Question('urgent', 'noul', 'Is it urgent?', (('false', ''), ('true', '')))
+
 MODULE = 'import sys\nsys.path.insert(0, {tests!r})\nfrom conftest import Toy, right_on\nsystem = Toy("mine", "A", right_on(.8, "mine"))\ndef broken(): return Toy("broken", predict=lambda s, q: [[.5, .5, .5]]*len(s))\ndef slow(): raise RuntimeError("no weights")\n'
 
 @pytest.fixture
@@ -62,12 +64,24 @@ def mine(home, monkeypatch):
 
 def test_evaluate_a_module_object(mine):
     assert run('evaluate', 'toy_module_2:system').split('\n')[:2] == ['toy_module_2:system ml_test: computed', 'toy_module_2:system mix_test: computed']
-    assert run('evaluate', 'toy_module_2:system', '--split', 'ml_test') == 'toy_module_2:system ml_test: kept\n'
+    assert run('evaluate', 'toy_module_2:system', '--split', 'ml_test') == 'toy_module_2:system ml_test: kept (the version follows toy_module_2 alone, not what it imports or loads; --fresh recomputes)\n'
     assert run('evaluate', 'toy_module_2:system', '--split', 'ml_test', '--fresh') == 'toy_module_2:system ml_test: computed\n'
     assert sorted(tree(mine/'out')) == [f'systems/mine/{f}' for f in ('mix_test.jsonl', 'ml_test.jsonl', 'runs.json', 'system.json')]
     run('evaluate', 'toy_module_2:system', '--out', mine/'elsewhere', '--latency')
     assert json.loads((mine/'elsewhere/systems/mine/latency.json').read_text())['ms_per_item'] >= 0
     assert 'MINE' in run('leaderboard')
+
+def test_what_is_kept_says_what_it_does_not_follow(mine):
+    "A module that the named one imports changes nothing in the version."
+    (mine/'part_of_it.py').write_text('share = .8\n')
+    (mine/'toy_module_3.py').write_text(MODULE.format(tests=os.path.dirname(__file__)).replace('right_on(.8', 'right_on(part_of_it.share').replace('import sys', 'import sys, part_of_it'))
+    one = lambda *more: [run('evaluate', 'toy_module_3:system', '--split', 'ml_test', *more), sys.modules.pop('toy_module_3'), sys.modules.pop('part_of_it')][0]
+    assert 'computed' in one()
+    before = (mine/'out/systems/mine/ml_test.jsonl').read_bytes()
+    (mine/'part_of_it.py').write_text('share = .25\n')
+    assert '--fresh recomputes' in one() and (mine/'out/systems/mine/ml_test.jsonl').read_bytes() == before
+    assert 'computed' in one('--fresh') and (mine/'out/systems/mine/ml_test.jsonl').read_bytes() != before
+    assert '--fresh' in run('evaluate', '--help').split('SYSTEM is')[0]
 
 def test_evaluate_any_file_of_the_data_folder(mine):
     toy_data(mine/'data'/'own.jsonl', 5)
@@ -76,6 +90,25 @@ def test_evaluate_any_file_of_the_data_folder(mine):
 def test_evaluate_says_what_a_system_returned(mine):
     out = run('evaluate', 'toy_module_2:broken', code=1)
     assert "id 'i000'" in out and 'broken' in out and '[0.5, 0.5, 0.5]' in out
+
+def test_evaluate_says_what_is_wrong_with_a_module(mine):
+    (mine/'own_module_s.py').write_text('def f(:\n')
+    out = run('evaluate', 'own_module_s:system', code=1)
+    assert 'own_module_s.py, line 1: own_module_s cannot be imported (SyntaxError' in out
+    (mine/'own_module_n.py').write_text('from polyroute.adapters import from_function\nsystem = from_function(lambda texts, question: None, "nothing")\n')
+    assert 'the model returned None; a list or an array' in run('evaluate', 'own_module_n:system', code=1)
+
+def test_latency_is_measured_where_a_system_answers(mine):
+    (mine/'own_module_l.py').write_text('from conftest import even\nfrom polyroute.adapters import from_function\nfrom polyroute.items import DEPARTMENT, Question\nhere = from_function(even, "here", DEPARTMENT)\nelsewhere = from_function(even, "elsewhere", Question("q", "noul", "?", (("false", ""), ("true", ""))))\n')
+    toy_data(mine/'data'/'typed.jsonl', 5, QUESTION)
+    assert 'typed: n/a' in run('evaluate', 'own_module_l:here', '--split', 'ml_test', '--split', 'typed', '--latency') and (mine/'out/systems/here/latency.json').is_file()
+    assert 'no latency' in run('evaluate', 'own_module_l:elsewhere', '--latency') and not (mine/'out/systems/elsewhere/latency.json').exists()
+
+def test_damaged_files_are_messages(board_home):
+    path = board_home/'out'/'systems'/'best'/'system.json'
+    for text in ('', '[]', '{"slug"'):
+        path.write_text(text)
+        for args in (['leaderboard'], ['systems']): assert 'best/system.json: the file is damaged' in run(*args, code=1)
 
 def test_evaluate_in_a_real_process_with_its_own_environment(mine):
     env = {**os.environ, 'POLYROUTE_DATA': str(mine/'data'), 'POLYROUTE_OUTPUTS': str(mine/'by-env')}
@@ -170,6 +203,9 @@ def test_compare_needs_only_the_split_that_is_compared(board_home):
 def test_compare_files_on_different_splits(board_home):
     a, b = (board_home/'out'/'systems'/'best'/f'{s}.jsonl' for s in ('ml_test', 'mix_test'))
     assert 'same items' in run('compare', a, b, code=1)
+    for args in ((a, 'low', '--split', 'ml_test', '--split', 'mix_test'), ('low', a, '--split', 'mix_test', '--split', 'ml_test')):
+        out = run('compare', *args, code=1)
+        assert 'ml_test.jsonl: these predictions are on ml_test, not on mix_test' in out and '--split ml_test' in out
 
 
 # tiers
@@ -270,9 +306,16 @@ def test_changed_source_is_another_version(home, monkeypatch):
         (home/'changing.py').write_text(code.format(option))
         sys.modules.pop('changing', None); importlib.invalidate_caches()
         import shutil; shutil.rmtree(home/'__pycache__', ignore_errors=True)
-        assert run('evaluate', 'changing:S', '--split', 'ml_test') == f'changing:S ml_test: {outcome}\n'
+        assert run('evaluate', 'changing:S', '--split', 'ml_test').split(' (')[0].strip() == f'changing:S ml_test: {outcome}'
 
 def test_a_users_system_cannot_take_a_registered_name(home, monkeypatch):
     monkeypatch.chdir(home)
     (home/'clash.py').write_text("from polyroute.systems import Card\nclass S:\n    card = Card('majority', 'Fake', 'ref', 'x', 'none')\n    def predict(self, states, question): ...\n")
     assert 'belongs to a registered system' in run('evaluate', 'clash:S', '--split', 'ml_test', code=1)
+
+@pytest.mark.parametrize('args', [['languages'], ['languages', '--json'], ['confidence', 'languages', 'best'], ['confidence', 'languages', 'best', '--json'], ['check', 'best', '--against', 'best']])
+def test_grouping_by_a_key_that_no_item_has_is_a_fault(board_home, args):
+    assert 'the items of ml_test name no nonsense; there are: language, script' in run(*args, '--by', 'nonsense', code=1)
+
+def test_a_temperature_for_a_key_that_no_row_has_is_a_fault():
+    assert 'name no nonsense; there are: language' in run('confidence', 'temperature', 'tfidf-all', '--by', 'nonsense', code=1)

@@ -332,3 +332,7 @@ def test_mixing_command(tmp_path):
     assert [t['id'] for t in data['texts']] == ['x', '2'] and data['texts'][0]['cmi'] == .5 and data['texts'][1]['switch_point_fraction'] is None
     assert data['corpus'] == pytest.approx(((1/2 + 1/2)/2 + 5/6)/2) and '0.500' in run('mixing', f, '--independent', 'univ')
     assert 'line 1' in run('mixing', write_jsonl(tmp_path/'u.jsonl', [{'tags': 'en hi'}]), code=1)
+
+
+def test_a_slope_refuses_what_is_no_number():
+    with pytest.raises(ValueError, match='finite'): cm.slope_within([1, np.nan, 3.], [.1, .2, .3], ['a']*3, 50, 50)

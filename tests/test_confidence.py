@@ -571,3 +571,8 @@ def test_cli_freeze_temperature_and_threshold(board_home, rows_home, monkeypatch
     assert code == 0 and set(json.loads(out)[0]['splits']) == {'ml_test', 'mix_test'}
     code, out = run('threshold', 'nobody')
     assert code == 1 and 'polyroute evaluate nobody' in out
+
+
+@pytest.mark.parametrize('call', [lambda: c.calibration_p([float("nan"), .5], [1, 0]), lambda: c.calibration_p([.5], [1, 0]), lambda: c.least_rows(-.1), lambda: c.least_rows(0), lambda: c.least_rows(1)])
+def test_what_is_no_probability_is_refused(call):
+    with pytest.raises(ValueError, match='between 0 and 1'): call()

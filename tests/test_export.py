@@ -471,7 +471,59 @@ def test_a_fault_of_the_results_is_named(tmp_path):
     with pytest.raises(DataError, match='no such file'): e.import_results('laya', tmp_path/'nowhere.json', data)
 
 
+BAD = dict(nan=[float('nan'), .5, .5], infinite=[float('inf'), 0, 0], negative=[-.2, .6, .6], zero=[0, 0, 0], low=[.2, .1, .1], high=[.8, .8, .4])
+
+def laya_report(path, data, bad, n=4):
+    rows = [[.2, .5, .3]]*n + [bad] + [[.2, .5, .3]]*(len(data) - n - 1)
+    path.write_text(json.dumps(dict(cases=[dict(qid='department', expected=i.gold, tags=e.tags_of(i), answer=dict(probabilities=dict(zip(DEPARTMENT.options, r)))) for i, r in zip(data, rows)])))
+    return path
+
+@pytest.mark.parametrize('bad', BAD)
+def test_what_is_no_probability_is_refused_before_anything_is_written(home, bad):
+    data = load('ml_test')
+    said = run_command('import-results', 'laya', laya_report(home/'r.json', data, BAD[bad]), 'ml_test', '--slug', 'mine', code=1)
+    assert "r.json, id 'i004'" in said and not (home/'out'/'systems').exists()
+    run_command('import-results', 'laya', laya_report(home/'r.json', data, [.3333, .3333, .3333]), 'ml_test', '--slug', 'mine')      # rounding is none of it
+    from polyroute.predictions import frozen
+    assert frozen('mine', 'ml_test').probs[4].tolist() == [.3333]*3, 'and nothing is rescaled'
+
+@pytest.mark.parametrize('bad', BAD)
+@pytest.mark.parametrize('large', [False, True])
+def test_nothing_is_recorded_that_could_not_be_read(home, monkeypatch, bad, large):
+    from polyroute import predictions as pr
+    if large: monkeypatch.setattr(pr, 'LARGE', 10)
+    data = load('ml_test')
+    probs = np.tile([.2, .5, .3], (len(data), 1)); probs[4] = BAD[bad]
+    p = pr.Predictions(pr.header_for('mine', data), data, probs)
+    with pytest.raises(DataError, match="id 'i004'"): e.record(p)
+    assert not (home/'out'/'systems').exists()
+    probs[4] = [.2, .5, .3]
+    for more, why in ((dict(ms=np.where(np.arange(240) == 4, -1., 1.)), "id 'i004'"), (dict(probs=probs[:-1]), '239 rows of probabilities for 240 items'), (dict(data=Dataset('ml_test', data.items, 'f'*64)), 'other data')):
+        with pytest.raises(DataError, match=why): e.record(pr.replace(p, **more))
+    e.record(pr.replace(p, ms=np.where(np.arange(240) == 4, np.nan, 1.)))               # a time that was not taken
+    assert np.isnan(pr.frozen('mine', 'ml_test').ms).tolist() == [i == 4 for i in range(240)]
+
+def test_a_class_that_is_no_option_is_named(tmp_path):
+    data = toy_data(tmp_path/'a.jsonl', 6)
+    for n, votes in ((0, [7]), (1, [-1])):
+        folder = tmp_path/str(n); (folder/'e'/'t').mkdir(parents=True)
+        about = dict(format='mteb', data='a', sha256=data.sha256, left_out={}, tasks=dict(t=dict(metadata=dict(name='T', eval_langs=dict(x=['eng-Latn'])))))
+        (folder/'e'/'export.json').write_text(json.dumps(about))
+        write_jsonl(folder/'e'/'t'/'test.x.jsonl', (dict(id=i.id) for i in data))
+        (folder/'T_predictions.json').write_text(json.dumps(dict(x=dict(test=[[0, 1, 2, 0, *votes, 1]]))))
+        with pytest.raises(DataError): e.import_results('mteb', folder/'T_predictions.json', data, exported=folder/'e')
+
+def test_a_key_that_no_item_has_is_no_part(hostile):
+    with pytest.raises(DataError, match='name no lang; there are: language'): e.parts(hostile, 'lang')
+
+
 # CLI
+
+def test_a_run_that_was_stopped_is_to_be_finished(board_home):
+    folder = board_home/'out'/'systems'/'best'
+    (folder/'en_test.jsonl.partial').write_text('')
+    said = run_command('submit', folder, '--out', board_home/'ready', code=1)
+    assert 'en_test.jsonl.partial: this was left by a run that was stopped: finish it with polyroute evaluate, or remove it' in said
 
 def test_examples_write_to_a_folder_of_ones_own(hostile, tmp_path):
     example = [l for l in run_command('import-results', '--help').split('\n') if l.strip().startswith('polyroute import-results')]

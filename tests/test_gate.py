@@ -156,7 +156,6 @@ def test_groups_of_one_value_and_items_without_a_group():
     assert [r.group for r in g.gate(predictions(hit), predictions(hit)).rows] == ['all']
     lang = ['de']*100 + ['']*100
     assert [(r.group, r.items) for r in g.gate(predictions(hit, lang), predictions(hit, lang)).rows] == [('all', 200), ('Latin', 100)]
-    assert [r.group for r in g.gate(predictions(hit, lang), predictions(hit, lang), by='no_such_key').rows] == ['all']
 
 def test_any_question_and_clusters_are_named():
     seven = Question('intent', 'choice', 'What?', tuple((f'o{i}', '') for i in range(7)))
@@ -188,6 +187,29 @@ def test_texts_say_what_was_found():
     assert {'n', 'o'} <= set(g.gate_table(ok)[0]) and {'toy (new)', 'toy (old)'} <= set(g.gate_table(g.gate(predictions(hit), predictions(hit)))[0])
 
 
+@pytest.mark.parametrize('by, there', [('lang', 'language, script'), ('variety', 'tier'), ('', None)])
+def test_a_key_without_values_is_no_grouping(by, there):
+    "A mistyped key must not let a system through that is worse in a group."
+    hit = np.ones(300, bool)
+    p = predictions(hit, ['de']*150 + ['ta']*150)
+    if by == '': assert [r.group for r in g.gate(p, p, by=by).rows] == ['all']
+    else:
+        with pytest.raises(DataError, match=f'name no {by}; there are: .*{there}'): g.gate(p, p, by=by)
+    nothing = predictions(hit, [''] * 300)
+    with pytest.raises(DataError, match='script_group; there are: none'): g.gate(nothing, nothing)
+    assert g.gate(nothing, nothing, by=None).exit_code == 0
+
+@pytest.mark.parametrize('wins, losses, n', [(-1, 0, 10), (0, -1, 10), (5, 5, 5), (800, 10, 700), (1, 1, -3), (.5, 0, 10), (float('nan'), 0, 10)])
+def test_impossible_counts_are_refused(wins, losses, n):
+    with pytest.raises(ValueError, match='cannot be among'): g.not_worse_p(wins, losses, n, .03)
+    with pytest.raises(ValueError, match='cannot be among'): g.paired_interval(wins, losses, n)
+
+def test_counts_of_any_type():
+    assert g.not_worse_p(np.uint8(200), np.uint8(100), 700, .03) == g.not_worse_p(200, 100, 700, .03)
+    assert g.worse_p(np.uint8(100), np.uint8(200)) == g.worse_p(100, 200)
+    with pytest.raises(ValueError, match='cannot be among'): g.worse_p(-1, 3)
+
+
 # CLI
 
 def test_check_exit_codes(board_home):
@@ -208,3 +230,7 @@ def test_check_faults_are_other_exit_codes(board_home):
 def test_check_takes_the_split_of_a_file(board_home):
     found = json.loads(run('check', board_home/'out'/'systems'/'low'/'mix_test.jsonl', '--against', 'best', '--by', 'variety', '--json', code=3))
     assert found['split'] == 'mix_test' and [r['group'] for r in found['rows']] == ['all', 'arabizi', 'hinglish', 'spanglish']
+
+def test_check_refuses_a_key_that_no_item_has(board_home):
+    assert 'name no lang; there are: language' in run('check', 'low', '--against', 'best', '--margin', '60', '--by', 'lang', code=1)
+    assert 'name no script_group; there are: variety' in run('check', 'best', '--against', 'best', '--split', 'mix_test', code=1)

@@ -116,7 +116,7 @@ def test_wrong_key_stops_the_run_and_is_not_written_down(tmp_path):
     assert KEY not in (tmp_path/'log.jsonl').read_text() + (tmp_path/'problems.jsonl').read_text()
 
 
-@pytest.mark.parametrize('fault, tries', [('400', 3), ('quota', 1), ('404', 1), ('500', 6)])
+@pytest.mark.parametrize('fault, tries', [('400', 3), ('quota', 1), ('404', 1), ('405', 1), ('425', 6), ('500', 6)])
 def test_hopeless_requests_are_given_up(fault, tries):
     with Server(fault=lambda b, n: fault) as s:
         answers = g.ask([hello(i) for i in range(3)], endpoint(s, concurrency=1, tries=2), log := g.Log())
@@ -228,7 +228,16 @@ def test_labels_can_be_read_by_another_model_or_endpoint(tmp_path):
 def test_the_key_comes_from_the_environment_only(monkeypatch):
     monkeypatch.delenv('OPENAI_API_KEY')
     with pytest.raises(DataError, match='OPENAI_API_KEY'): g.Endpoint()
+    for secret in ('sk-very-secret-0123', 'hf_verysecret0123'):                       # the key in place of the variable's name
+        with pytest.raises(DataError, match='environment variable') as e: g.Endpoint(key_env=secret)
+        assert secret not in str(e.value)
     with Server(answer=lambda b: 'x') as s: assert g.ask([hello()], endpoint(s), g.Log())['hello-0'].text == 'x'
+
+
+def test_the_command_never_shows_a_key(tmp_path):
+    from conftest import run_command
+    out = run_command('generate', '--base-url', 'http://127.0.0.1:9', '--model', 'm', '--key-env', KEY, '--out', tmp_path/'o', code=1)
+    assert 'not the key itself' in out and KEY not in out
 
 
 def test_equal_questions_are_put_once_and_ids_are_unique():

@@ -32,16 +32,14 @@ VERSIONS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max
 @given(VERSIONS)
 def test_means_over_sources_are_cluster_bootstraps(rows):
     x, c = np.array([r for _, r in rows]), np.array([f's{k}' for k, _ in rows])
-    assert h.source_mean(x, c) == pytest.approx(bootstrap_mean(x, clusters=c))
-    assert h.parallel_macro([(x, c)]) == pytest.approx(h.source_mean(x, c))
+    assert h.parallel_macro([(x, c)]) == pytest.approx(bootstrap_mean(x, clusters=c))
 
 
 def test_sources_are_drawn_together_in_all_languages():
     x, c = np.array([1, 1, 0, 0, 1, 0]), np.arange(6)
-    assert h.parallel_macro([(x, c), (x, c)]) == pytest.approx(h.source_mean(x, c))         # a copy adds nothing
+    assert h.parallel_macro([(x, c), (x, c)]) == pytest.approx(bootstrap_mean(x, clusters=c))         # a copy adds nothing
     other = h.parallel_macro([(x, c), (1 - x, c)])
     assert (other.value, other.lo, other.hi) == pytest.approx((.5, .5, .5))                 # and its opposite takes all doubt away
-    assert all(map(math.isnan, h.source_mean([], [])))
 
 
 @fast
@@ -181,6 +179,14 @@ def test_freezing_is_compact_kept_and_resumed(small):
     said.clear(); h.freeze(toy, folder=folder, root=out, said=lambda *w: said.append(w))
     assert {d for *_, d in said} == {'kept'} and len(toy.calls) == calls and find_predictions(path).read_bytes() == before
     assert 'weck' not in gzip.decompress(before).decode()
+
+
+def test_freezing_keeps_close_decisions(small):
+    folder, out = index(small)
+    close = lambda t, q: np.tile([.49996, .50004] + [0.]*(len(q.options) - 2), (len(t), 1))
+    h.freeze(Toy('toy', predict=close), ['xsid-en'], False, folder, out)
+    p = frozen('toy', 'xsid-en', out, h.read_index(out)[0]['xsid-en'], suite='human')
+    assert (p.probs[:, :2] == (.5, .5001)).all() and (p.probs.argmax(axis=1) == 1).all()
 
 
 def test_a_run_that_is_killed_between_sets_goes_on(small):
@@ -358,7 +364,6 @@ def test_no_sentence_of_the_public_sets_is_committed(tmp_path):
 def test_cli_human(small):
     from click.testing import CliRunner
     from polyroute.cli import main
-    if 'human' not in main.commands: pytest.skip('the commands are not merged yet')
     folder, out = index(small)
     run = lambda *args: CliRunner().invoke(main, ['human', *map(str, args)])
     h.freeze(Toy('toy'), folder=folder, root=out)

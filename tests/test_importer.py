@@ -73,7 +73,9 @@ def test_parquet(tmp_path):
 
 @pytest.mark.parametrize('content, line, says', [
     ('text,label\nfine,a\none,two,three\n', 3, '3 cells, but there are 2 columns'),
-    ('body,tag\nx,a\n', 1, 'the columns are body, tag'),
+    ('body,tag\nx,a\n', None, r'no column has a usual name for the text \(text, utt.*the columns are body, tag. Name the right one with --text'),
+    ('text,tag\nx,a\n', None, 'usual name for the label .*--label'),
+    ('text,label, text\nx,a,y\n', 1, "the column 'text' stands twice"),
     ('text,label\n"open,a\n', None, 'no proper CSV'),
     ('text,label\nx,a\ny,a\n', None, 'at least two labels'),
     ('text,label\n', None, 'no rows')])
@@ -295,7 +297,6 @@ def test_leakage_names_what_stands_in_the_training_rows(tmp_path):
 def test_cli_import(tmp_path, monkeypatch):
     from click.testing import CliRunner
     from polyroute.cli import main
-    if 'import' not in main.commands: pytest.skip('the command is not merged yet')
     monkeypatch.chdir(tmp_path)
     (tmp_path/'t.csv').write_text('text,label\n' + ''.join(f'message {n},{"ab"[n % 2]}\n' for n in range(10)))
     got = CliRunner().invoke(main, ['import', 't.csv', '--no-systems', '--difference', '20', '--json'])
@@ -308,3 +309,94 @@ def test_cli_import(tmp_path, monkeypatch):
 def test_a_language_column_is_found_by_its_usual_name(tmp_path, name):
     (f := tmp_path/'t.csv').write_text(f'text,label,{name}\na,x,de-CH\nb,y,\n', encoding='utf-8')
     assert [r.meta.get('language') for r in im.import_file(f).data] == ['de', None]
+
+# Columns, names and cells that would be lost or mixed up without a word
+
+@pytest.mark.parametrize('what', ['text', 'label', 'id', 'cluster', 'language'])
+@pytest.mark.parametrize('preset', ['table', 'massive'])
+def test_a_column_that_was_named_has_to_be_there(tmp_path, what, preset):
+    (tmp_path/'t.csv').write_text('text,label,utt,intent\na,x,a,x\nb,y,b,y\n')
+    with pytest.raises(DataError, match=f"there is no column 'nosuch'; the columns are text, label, utt, intent. Name the right one with --{what}"): im.import_file(tmp_path/'t.csv', preset, **{what: 'nosuch'})
+
+def test_the_columns_are_those_of_all_rows(tmp_path):
+    rows = [dict(text='a', label='x'), dict(text='b', label='y', language='ta', key=7), dict(text='c', label='x', language=None, key=None)]
+    (tmp_path/'t.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+    got = im.import_file(tmp_path/'t.jsonl', id='key')
+    assert list(got.data.field('language')) == ['', 'ta', ''] and list(got.data.ids) == ['t-00001', '7', 't-00003']
+
+def test_a_missing_number_is_nothing(tmp_path):
+    (tmp_path/'t.jsonl').write_text('{"text": "a", "label": "x", "language": NaN, "id": NaN, "source": NaN}\n{"text": "b", "label": "y", "language": "de", "id": "i", "source": "s"}\n{"text": NaN, "label": "y"}\n{"text": "d", "label": NaN}\n')
+    got = im.import_file(tmp_path/'t.jsonl', id='id', cluster='source')
+    assert list(got.data.field('language')) == ['', 'de'] and list(got.data.ids) == ['t-00001', 'i'] and list(got.data.clusters) == ['t-00001', 's']
+    assert [(d['line'], d['why']) for d in got.report['dropped']] == [(3, 'no text'), (4, 'no label')]
+
+def test_one_language_is_one_group(tmp_path):
+    (tmp_path/'t.csv').write_text('text,label,lang\n' + ''.join(f'text {n},{"xy"[n % 2]},{l}\n' for n, l in enumerate(['pt_BR', 'pt-BR', 'PT', 'pt', 'zh-Hant', 'ZH', ' de ', ''])))
+    got = im.import_file(tmp_path/'t.csv')
+    assert {l: list(ix) for l, ix in got.data.groups('language').items()} == {'de': [6], 'pt': [0, 1, 2, 3], 'zh': [4, 5]}
+    assert list(got.data.field('locale'))[:5] == ['pt_BR', 'pt-BR', '', '', 'zh-Hant'] and got.report['regions'] == {'pt': ['pt-BR', 'pt_BR'], 'zh': ['zh-Hant']}
+    assert 'Regions and scripts are not told apart: pt holds pt-BR, pt_BR; zh holds zh-Hant.' in im.traffic_text(im.traffic_report(got, difference=.5))
+
+@pytest.mark.parametrize('label, kind', [(['a'], 'list'), ({'a': 1}, 'dict'), (True, 'bool'), (1.5, 'float')])
+def test_a_label_is_a_string(tmp_path, label, kind):
+    (tmp_path/'t.jsonl').write_text('\n'.join(json.dumps(dict(text='t', label=l)) for l in ('a', 3, 4.0, label)))
+    with pytest.raises(DataError, match=f'the label is of type {kind}; a string is expected') as e: im.import_file(tmp_path/'t.jsonl')
+    assert e.value.line == 4
+    (tmp_path/'t.jsonl').write_text('\n'.join(json.dumps(dict(text='t', label=l)) for l in ('a', 3, 4.0)))
+    assert im.import_file(tmp_path/'t.jsonl').data.question.options == ('3', '4', 'a')
+
+@pytest.mark.parametrize('column', ['text', 'label', 'language', 'key', 'source'])
+def test_half_a_surrogate_pair_is_named_before_anything_runs(tmp_path, column):
+    row = dict(text='t', label='a', language='de', key='k', source='s')
+    (tmp_path/'t.jsonl').write_text('\n'.join(map(json.dumps, (row, row | dict(label='b'), row | {column: 'x\ud83d'}))))
+    with pytest.raises(DataError, match='half of a surrogate pair') as e: im.import_file(tmp_path/'t.jsonl', id='key', cluster='source')
+    assert e.value.line == 3
+
+def test_half_a_surrogate_pair_in_the_question(tmp_path):
+    (tmp_path/'t.csv').write_text('text,label\nx,a\ny,b\n')
+    for more in (dict(descriptions={'a': 'x\ud83d'}), dict(instructions='what\ud83d')):
+        with pytest.raises(DataError, match='half of a surrogate pair'): im.import_file(tmp_path/'t.csv', **more)
+
+def test_a_long_text_is_a_text(tmp_path):
+    limit = csv.field_size_limit()
+    (tmp_path/'t.csv').write_text('text,label\n"' + 'long '*30_000 + '",a\ny,b\n')
+    assert len(im.import_file(tmp_path/'t.csv').data.states[0]) == 150_000 and csv.field_size_limit() == limit
+
+@pytest.mark.parametrize('name', ['../../esc', 'a/b', '/etc/x', '..', '.hidden', 'a b', 'a\\b', 'a\x00', 'x\udce4'])
+def test_a_name_stays_in_its_folder(tmp_path, name):
+    (tmp_path/'t.csv').write_text('text,label\nx,a\ny,b\n')
+    with pytest.raises(DataError, match='no name of a data set: letters, digits, hyphen, underscore and dot'): im.import_file(tmp_path/'t.csv', name=name)
+    for fine in ('a-b_c.1', 'Ünï', 'தமிழ்'): assert im.import_file(tmp_path/'t.csv', name=fine).data.name == fine
+
+@pytest.mark.parametrize('file, name', [('my.v1.csv', 'my.v1'), ('my.v2.csv', 'my.v2'), ('two words (1).csv', 'two_words__1_'), ('हिन्दी.csv', 'हिन्दी')])
+def test_names_of_files(tmp_path, file, name):
+    (tmp_path/file).write_text('text,label\nx,a\ny,b\n')
+    assert im.import_file(tmp_path/file).data.name == name
+
+def test_the_import_of_another_file_is_not_replaced(tmp_path, monkeypatch):
+    from conftest import run_command as run
+    monkeypatch.chdir(tmp_path)
+    rows = lambda n: 'text,label\n' + ''.join(f'message {i},{"ab"[i % 2]}\n' for i in range(n))
+    for f, n in (('my.v1.csv', 6), ('my.v2.csv', 8)):
+        (tmp_path/f).write_text(rows(n))
+        run('import', f, '--no-systems')
+    assert [len(read_items(tmp_path/n/f'{n}.jsonl')) for n in ('my.v1', 'my.v2')] == [6, 8]
+    before = (tmp_path/'my.v1'/'report.json').read_bytes()
+    assert 'belongs to other data' in run('import', 'my.v2.csv', '--no-systems', '--out', 'my.v1', code=1) and (tmp_path/'my.v1'/'report.json').read_bytes() == before
+    run('import', 'my.v1.csv', '--no-systems', '--difference', '20')                                    # the same bytes again
+    assert (tmp_path/'my.v1'/'report.json').read_bytes() != before
+    (tmp_path/'my.v1.csv').write_text(rows(10))
+    assert 'my.v1/report.json: this belongs to other data' in run('import', 'my.v1.csv', code=1)         # before systems run
+    for text in ('', '[]'):
+        (tmp_path/'my.v2'/'report.json').write_text(text)
+        assert 'my.v2/report.json: the file is damaged' in run('import', 'my.v2.csv', '--no-systems', code=1)
+
+def test_the_file_itself_is_not_replaced(tmp_path, monkeypatch):
+    from conftest import run_command as run
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'t.jsonl').write_text(text := '{"text": "x", "label": "a"}\n{"text": "y", "label": "b"}\n')
+    assert 't.jsonl: this belongs to other data' in run('import', 't.jsonl', '--no-systems', '--out', '.', code=1) and (tmp_path/'t.jsonl').read_text() == text
+
+def test_xsid_says_its_own_columns(tmp_path):
+    folder_of(tmp_path, en_test=ENGLISH)
+    with pytest.raises(DataError, match='says itself'): im.import_file(tmp_path/'xsid'/'en.test.conll', 'xsid', id='no')

@@ -71,6 +71,8 @@ GOOD = line(row())
     (line(row('b', questions={'department': {**D, 'criteria': {'billing': ''}}})), 'b', ['at least two options']),
     (line(row('b', questions={'department': {**D, 'criteria': {'billing': 1, 'other': 2}}})), 'b', ['must be text']),
     (line(row('b', questions={'department': {'type': 'choice', 'instructions': '?'}})), 'b', ['criteria']),
+    (line(row('b', questions={'department': {**D, 'criteria': [1, '1']}})), 'b', ['stands twice']),
+    (line(row(['b'])), None, ['"id"']),
     (line(row('b', questions={'department': {**D, 'instructions': None}})), 'b', ['instructions', 'text']),
     (line(row('b', questions={'q': SCORE}, expected={'q': 4})), 'b', ['4', '0, 1, 2, 3']),
     (line(row('b', questions={'q': SCORE}, expected={'q': True})), 'b', ['True', '0, 1, 2, 3']),
@@ -341,6 +343,17 @@ def test_sidecar_without_a_key_is_refused(original, bad):
 def test_sidecar_rows_that_match_nothing_or_stand_twice_are_refused(original, bad):
     write_jsonl(original.with_suffix('.meta.jsonl'), [{'row': 0, 'language': 'de'}, bad])
     with pytest.raises(DataError) as e: load('ml_test')
+    assert e.value.line == 2
+
+@pytest.mark.parametrize('change, words', [(dict(meta=['de']), 'must be objects'), (dict(id=['a']), '"id"'), (dict(id={}), '"id"'), (dict(id=0), '"id"')], ids=str)
+def test_rows_of_the_wrong_kind_beside_a_sidecar_are_refused(tmp_path, change, words):
+    path = write(tmp_path, line(row() | change) + '\n')
+    with pytest.raises(DataError, match=words) as e: read_items(path, sidecar=write_jsonl(tmp_path/'side.jsonl', [{'row': 0, 'language': 'de'}]))
+    assert e.value.line == 1
+
+def test_a_row_of_the_wrong_kind_is_no_key_of_the_sidecar(tmp_path):
+    path = write(tmp_path, line(row('a')) + '\n' + line(row('b') | dict(id=0)) + '\n')       # 0 is the first row's position, not this row's name
+    with pytest.raises(DataError) as e: read_items(path, sidecar=write_jsonl(tmp_path/'side.jsonl', [{'row': 0, 'language': 'de'}]))
     assert e.value.line == 2
 
 def test_other_files_still_need_ids(original):

@@ -45,6 +45,19 @@ def test_what_is_saved_is_read(tmp_path_factory, given_answers, who):
     row, = fidelity([j])
     assert row['items'] == len(given_answers) and row['naturalness'] == pytest.approx(sum(a['naturalness'] for a in given_answers.values())/len(given_answers))
 
+def test_the_command_says_how_far_annotators_agree(tmp_path):
+    from click.testing import CliRunner
+    from polyroute.cli import main
+    data = in_language(load('ml_test'), 'ta')
+    files = [write_jsonl(tmp_path/f'{who}.jsonl', [dict(schema=1, form=FORM, split='ml_test', language='ta', data_sha256=data.sha256, annotator=who, native='native'),
+                                                   *(dict(id=i.id, language='yes', naturalness=3, label=i.gold if n >= wrong else next(o for o in i.question.options if o != i.gold)) for n, i in enumerate(data))]) for who, wrong in (('A', 0), ('B', 2))]
+    r = CliRunner().invoke(main, ['audit', 'import', *map(str, files), '--json'])
+    assert r.exit_code == 0, r.output
+    found = json.loads(r.output)
+    assert [x['items'] for x in found['fidelity']] == [len(data)]
+    assert [(x['a'], x['b'], x['items'], x['agree']) for x in found['agreement']] == [('A', 'B', len(data), len(data) - 2)]
+    assert 'kappa' in CliRunner().invoke(main, ['audit', 'import', *map(str, files)]).output
+
 @given(st.dictionaries(st.sampled_from(['language', 'naturalness', 'label', 'note', 'id', 'x']), st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.dictionaries(st.text(), st.text())))
 def test_a_line_is_read_or_refused_and_nothing_else(row):
     try: a = read_answer(row, DEPARTMENT.options)

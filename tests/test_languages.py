@@ -325,3 +325,9 @@ def test_fertility_command(home, monkeypatch):
     assert json.loads(run('fertility', '--json'))['letters']['de']['per_character'] == 1
     toy_data(home/'data'/'own.jsonl', 12)
     assert 'have not been counted' in run('fertility', '--split', 'own', code=1)
+
+
+def test_groups_without_items_say_nothing():
+    full = {'a': lg.Cell(20, 30, 10), 'b': lg.Cell(25, 30, 10)}
+    assert lg.equal_groups(full | {'c': lg.EMPTY}, 500) == lg.equal_groups(full, 500) and math.isnan(lg.equal_groups({'a': full['a'], 'c': lg.EMPTY}, 100))
+    assert math.isnan(lg.smallest_gap(0, 10, .9)) and math.isnan(lg.smallest_gap(10, 0, .9))

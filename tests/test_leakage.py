@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from polyroute import leakage
-from polyroute.items import DataError, load
-from polyroute.leakage import Index, Nearest, Part, audit, chunked, jaccard, merge, nearest, ngrams, normalise, plan, read_part, report, show_pairs
+from polyroute.items import DataError, MissingPackage, load
+from polyroute.leakage import Index, Nearest, Part, audit, chunked, jaccard, merge, nearest, ngrams, plan, read_part, report, show_pairs
+from polyroute.release import duplicate_key as normalise
 
 KEYS = ('shared', 'union', 'row', 'duplicate')
 
@@ -142,7 +143,7 @@ def test_bad_pools_are_answered(tmp_path):
     with refuses('fields.jsonl, line 1', "no field 'msg'", "'body'"): audit(t, tmp_path/'fields.jsonl', field='msg')
     with refuses('state.jsonl, line 1', "'state' holds no text"): audit(t, w('state.jsonl', b'{"state": {"a": 1}}'))
     with refuses('p.txt', "no field 'text'"): audit(t, w('p.txt', b'a\n'), field='text')
-    with refuses('not.parquet', 'not a parquet file'): audit(t, w('not.parquet', b'PAR'))
+    with refuses('not.parquet', 'no Parquet file'): audit(t, w('not.parquet', b'PAR'))
     p = parquet(tmp_path/'c.parquet', {'id': [1], 'message': ['a']})
     with refuses('c.parquet', "no column 'state' or 'text'", r'id \(int64\), message'): audit(t, p)
     with refuses('c.parquet', "'id' holds int64, not text"): audit(t, p, field='id')
@@ -205,7 +206,7 @@ def test_without_the_engine_or_pyarrow(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match=r"polyroute\[engines\]"): audit(['a text'], ['a pool text'], engine='dask')
     monkeypatch.setitem(sys.modules, 'pyarrow.parquet', None)
     (tmp_path/'x.parquet').write_bytes(b'')
-    with pytest.raises(ImportError, match=r"polyroute\[leakage\]"): audit(['a text'], tmp_path/'x.parquet')
+    with pytest.raises(MissingPackage, match=r'polyroute\[leakage\]'): audit(['a text'], tmp_path/'x.parquet')
 
 def test_html_of_texts_is_safe():
     page = show_pairs([(1.0, '<script>alert(1)</script>', 'مرحبا & "שלום"')], ['<s>', 'a', 'b'])

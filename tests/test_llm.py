@@ -400,6 +400,20 @@ def test_a_system_from_a_file(tmp_path):
     f.write_text('kind = ')
     with pytest.raises(DataError, match='not a TOML file'): read_settings(f)
 
+@pytest.mark.parametrize('change, words', [(dict(slug='My-Chat'), 'a-z, 0-9'), (dict(card=dict(track='Z')), 'track'), (dict(card=dict(colour='red')), 'colour'), (dict(limits=dict(concurrency=0)), '"concurrency"'), (dict(key_env='sk-secret'), 'not the key itself')], ids=str)
+def test_settings_that_do_not_fit_are_named(change, words):
+    with pytest.raises(DataError, match=words) as e: from_settings(dict(kind='chat', base_url='http://h', model='m', mode='label') | change)
+    assert 'sk-secret' not in str(e.value)
+
+@pytest.mark.parametrize('kind', ['ConnectTimeout', 'PoolTimeout', 'ConnectError'])
+def test_a_host_that_does_not_answer_stops_the_run(kind):
+    import httpx, openai
+    def refuse(request): raise getattr(httpx, kind)('no')
+    c = Chat('http://h', 'secret-model-7b', key_env='', limits=Limits(tries=1, backoff=0, concurrency=1))
+    c.client = openai.OpenAI(api_key='none', base_url='http://h', max_retries=0, http_client=httpx.Client(transport=httpx.MockTransport(refuse)))
+    with pytest.raises(DataError, match=f'not reached.*{kind}'): c.predict([str(n) for n in range(30)], DEPARTMENT)
+    assert c.caller.tries == 1
+
 def test_the_example_is_valid():
     import tomllib
     from polyroute.llm import EXAMPLE

@@ -309,3 +309,36 @@ def test_one_item():
 def test_wrong_shapes_are_refused(p, g, message):
     for f in (m.accuracy, m.macro_f1, m.nll, m.brier):
         with pytest.raises(ValueError, match=message): f(np.array(p), np.array(g))
+
+# What is no number, and what does not belong together
+
+@pytest.mark.parametrize('f', [m.accuracy, m.macro_f1, m.nll, m.brier, m.correct])
+@pytest.mark.parametrize('bad', [math.nan, math.inf])
+def test_a_row_without_numbers_is_never_right(f, bad):
+    with pytest.raises(ValueError, match='row 1'): f([[.7, .3], [bad, .5]], [0, 0])
+
+@pytest.mark.parametrize('gold', [[0, math.nan], [0, .5], [0, -1], [0, 2]])
+def test_a_gold_option_is_a_position(gold):
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        with pytest.raises(ValueError, match='row 1'): m.accuracy([[.7, .3], [.5, .5]], np.array(gold))
+
+PAIRED = [m.ece, m.reliability, m.aurc, m.risk_coverage, m.selective_accuracy, m.confident_errors]
+
+@pytest.mark.parametrize('f', PAIRED)
+@pytest.mark.parametrize('conf, hit', [([.95, .95], [0]), ([.5, .4], [1, 0, 1]), ([[.5, .4]], [[1, 0]]), ([.5], 1)])
+def test_confidences_and_hits_belong_together(f, conf, hit):
+    with pytest.raises(ValueError, match='one confidence and one right or wrong'): f(conf, hit)
+
+@pytest.mark.parametrize('f', PAIRED)
+@pytest.mark.parametrize('conf, hit, row', [([math.nan, .4], [1, 0], 0), ([.5, .4], [1, math.nan], 1)])
+def test_a_confidence_is_a_number(f, conf, hit, row):
+    with pytest.raises(ValueError, match=f'row {row}'): f(conf, hit)
+
+def test_ids_are_one_each():
+    with pytest.raises(ValueError, match='2 confidences need 2 ids, not 3'): m.aurc([.5, .4], [1, 0], ['a', 'b', 'c'])
+    with pytest.raises(ValueError, match='row 0'): m.ece_noise_floor([math.nan])
+
+@pytest.mark.parametrize('pred, gold', [([0], [0, 1]), ([0, 1], [0]), ([3], [0]), ([0], [math.nan])])
+def test_class_scores_need_pairs_of_positions(pred, gold):
+    with pytest.raises(ValueError): m.class_scores(pred, gold, 3)

@@ -210,6 +210,23 @@ def test_times_are_kept(tmp_path, data, monkeypatch, large):
     path = write_predictions(tmp_path/'p.jsonl', Predictions(head(data), data, even(data.states, DEPARTMENT), ms=np.array([1.5, 2, 1000.25])))
     assert read_predictions(path, data).ms.tolist() == [1.5, 2, 1000.25]
 
+@pytest.mark.parametrize('order', [OPTIONS, OPTIONS[::-1]], ids=str)
+def test_four_digits_keep_the_decision(tmp_path, data, order):
+    p = Predictions(head(data, options={'department': list(order)}), data, np.array([[.49996, .50004, 0], [.33331, .33334, .33335], [.5, .5, 0]]))
+    path = write_predictions(tmp_path/'p.jsonl', p, compact=True)
+    back = read_predictions(path, data)
+    assert path.suffix == '.gz' and back.probs.argmax(axis=1).tolist() == [1, 2, 0] and (back.hit == p.hit).all()
+    assert back.probs.tolist() == [[.5, .5001, 0], [.3333, .3333, .3334], [.5, .5, 0]]
+    assert write_predictions(tmp_path/'again'/'p.jsonl', back, compact=True).read_bytes() == path.read_bytes()
+
+@fast
+@given(st.lists(st.integers(1, 12), min_size=2, max_size=80), st.lists(st.integers(-9, 9), min_size=80, max_size=80))
+def test_no_rounding_changes_a_decision(w, off):
+    p = np.array(w, dtype=float)/sum(w)*(1 + np.array(off[:len(w)])*1e-6)
+    p /= p.sum()
+    r = pr.four_digits(p)
+    assert int(np.argmax(r)) == int(np.argmax(p)) and np.abs(r - p).max() < 1.51e-4 and read_probabilities(r, [str(i) for i in range(len(r))]) is not None
+
 def test_a_new_file_replaces_its_other_form(tmp_path, data, monkeypatch):
     "A system whose new predictions cross the size limit must not be read from the old file."
     old, new = (Predictions(head(data, version=v), data, np.tile(p, (3, 1))) for v, p in (('1', [1., 0, 0]), ('2', [0, 0, 1.])))

@@ -376,7 +376,7 @@ def test_reasoning_and_shot_tables_from_a_replay(replayed):
     row, = e.gap_table([zero])
     assert row['English'].startswith('100.0') and row['PG 75'].startswith('+')
     table, = e.shot_table([zero], [shots])
-    assert table['Bases'] == 51 and float(table['With']) > float(table['Without']) and table['Change'].startswith('+') and table['p (McNemar)'] == '<.001'
+    assert table['Bases'] == 51 and float(table['With']) > float(table['Without']) and table['Change'].startswith('+') and table['p (McNemar)'] == '< 0.001'
     assert e.shot_table([], [shots])[0]['Without'] == 'needs demonstrations'
 
 
@@ -497,8 +497,6 @@ def test_intensity_counts_the_versions_of_a_language():
 def run():
     from click.testing import CliRunner
     from polyroute.cli import main
-    group = main.commands.get('romcom')
-    if group is None or 'answer' not in group.commands: pytest.skip('the commands are not part of this command line')
     def call(*args, code=0):
         got = CliRunner().invoke(main, ['romcom', *map(str, args)])
         assert got.exit_code == code, got.output + repr(got.exception)

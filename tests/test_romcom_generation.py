@@ -48,6 +48,11 @@ def test_entries_that_cannot_be_read_are_counted():
     note, wrong = g.parse_annotation(json.dumps(BODY) + LOG + ' [wet → geela | CAT-Z: ?]', KEYS)
     assert len(note.substitutions) == 2 and wrong == ['1 log entries cannot be read']
 
+@pytest.mark.parametrize('source, read', [("'s", "'s"), ('"wet"', 'wet'), ("'wet'", 'wet'), (' wet ', 'wet'), ("dogs'", "dogs'")])
+def test_quotation_marks_go_and_apostrophes_stay(source, read):
+    note, wrong = g.parse_annotation(json.dumps(BODY) + f'\n[{source} → geela | CAT-C: domain]', KEYS)
+    assert [x.source for x in note.substitutions] == [read] and wrong == []
+
 @few
 @given(st.text(max_size=80))
 def test_no_answer_breaks_the_parser(answer):

@@ -375,3 +375,19 @@ def test_a_missing_value_is_not_a_rank():
     try: got = s.spearman_permutation([1, 2, math.nan, 4], [1, 2, 3, 4])
     except ValueError: return
     assert nan(got.rho) and nan(got.p)
+
+# Counts that are none
+
+@pytest.mark.parametrize('kind', [np.uint8, np.int8, np.uint64, float])
+def test_any_type_of_number_gives_the_same_p(kind):
+    for b, c in ((200, 100), (100, 120), (0, 5)):
+        if np.can_cast(np.min_scalar_type(max(b, c)), kind) or kind is float: assert s.mcnemar_exact(kind(b), kind(c)) == s.mcnemar_exact(np.array([b], kind), np.array([c], kind))[0] == s.mcnemar_exact(b, c)
+
+@pytest.mark.parametrize('b', [-1, .5, math.nan, math.inf])
+def test_mcnemar_counts_items(b):
+    with pytest.raises(ValueError, match='whole numbers'): s.mcnemar_exact(b, 3)
+
+@pytest.mark.parametrize('n', [-5, 1.5, math.nan])
+def test_power_needs_a_number_of_items(n):
+    with pytest.raises(ValueError, match='number of items'): s.mcnemar_power(n, .1, .05)
+    with pytest.raises(ValueError, match='number of items'): s.detectable_difference_exact(n, .1)

@@ -15,7 +15,8 @@ from polyroute.leaderboard import compare, comparison_row, main_table, read_boar
 from polyroute.metrics import number, percent
 from polyroute.predictions import frozen, write_predictions
 from polyroute.significance import bootstrap_difference, holm, mcnemar_exact, mcnemar_power, tiers
-from polyroute.site import NONE, board_json, difference_intervals, filters, item_losses, items_json, pack, split_names, suite_board, write_pages_data
+from polyroute.audit import soft_losses
+from polyroute.site import NONE, board_json, difference_intervals, filters, items_json, pack, split_names, suite_board, write_pages_data
 from polyroute.systems import UnsupportedQuestion, evaluate
 from conftest import Toy, even, fast, right_on, toy_items
 
@@ -142,7 +143,7 @@ def test_soft_labels_are_scored_by_the_log_score(toy_home):
     assert b.slugs[-1] == 'labels'
     for r, p in zip(board_json(b)['systems'], b.predictions):
         if r['slug'] == 'labels': assert r['loss'] is None and r['lo'] is None
-        else: assert r['log_score'] == metrics.log_score(p.probs, b.data.soft) == pytest.approx(item_losses(p).mean()) and r['lo'] < r['log_score'] < r['hi']
+        else: assert r['log_score'] == metrics.log_score(p.probs, b.data.soft) == pytest.approx(soft_losses(p.probs, b.data.soft).mean()) and r['lo'] < r['log_score'] < r['hi']
 
 def test_filters_cover_the_items(toy_home):
     data = site.SUITES['romcom'].load('talk.id-en')
@@ -299,7 +300,7 @@ def test_every_number_of_the_soft_board(live):
         assert (rows[slug]['score'], rows[slug]['expected']) == (score, percent(r['expected_accuracy']))
     first, second = b.slugs[:2]
     tab = live(split='boundary', a=second, b=first)
-    e = bootstrap_difference(item_losses(b.predictions[1]), item_losses(b.predictions[0]), clusters=b.data.clusters)
+    e = bootstrap_difference(*(soft_losses(b.predictions[n].probs, b.data.soft) for n in (1, 0)), clusters=b.data.clusters)
     sign = lambda x: f'{x:+.3f}'
     assert tab.text_content('#difference') == f'{sign(e.value)} [{sign(e.lo)}, {sign(e.hi)}]'
 

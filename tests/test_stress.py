@@ -672,3 +672,8 @@ def test_the_command_shows_what_is_frozen(stressed):
     assert r.exit_code == 0 and 'Follows the name' in r.output and 'NAMES' in r.output
     assert json.loads(CliRunner().invoke(main, ['stress', '--json']).output)['ml_test'][0]['Rotated'] == '0.0'
     for bad in (['stress', '--condition', 'letters'], ['stress', 'nobody'], ['stress', 'tfidf-base', '--condition', 'nothing']): assert CliRunner().invoke(main, bad).exit_code != 0
+
+
+@pytest.mark.parametrize('call', [lambda: s.truncated('abc def', share=0), lambda: s.truncated('abc def', share=2), lambda: s.noise('abc', level=9)])
+def test_shares_and_levels_have_ranges(call):
+    with pytest.raises(ValueError): call()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 from conftest import SYSTEMS, Toy, fast, right_on, run_command as run, toy_data, toy_items, tree
 from polyroute import submissions as s
-from polyroute.items import DataError, load, write_jsonl
+from polyroute.items import DataError, load, outputs_dir, write_jsonl
 from polyroute.leaderboard import read_board, report, scores
 from polyroute.predictions import frozen
-from polyroute.systems import EXPOSURE, Card, evaluate
+from polyroute.systems import EXPOSURE, Card, cards, evaluate
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_conditions_go_through(mine, board_home):
 @pytest.mark.parametrize('change, words', [
     (dict(exposure=''), 'not stated'), (dict(exposure='Not stated'), 'not stated'), (dict(exposure='some rows'), 'begins with "none"'), (dict(training='train', training_rows=5), 'track A'), (dict(training='ml_test'), 'no training set'),
     (dict(track='B'), 'track B'), (dict(track='C'), 'track C'), (dict(track='C', training='train_ml', training_rows=9, exposure='none'), EXPOSURE['train_ml']), (dict(track='X'), 'track'), (dict(track=3), 'track'),
-    (dict(slug='best'), 'the path and the card say'), (dict(slug='majority'), 'belongs to a system'), (dict(slug='../mine'), 'slug'), (dict(slug=''), 'slug'), (dict(slug='a'*99), 'slug'), (dict(name='BEST'), 'belongs to best'), (dict(name='ＢＥＳＴ'), 'belongs to best'), (dict(name=' '), 'empty'),
+    (dict(slug='other'), 'the path and the card say'), (dict(slug='best'), 'belongs to a system'), (dict(slug='majority'), 'belongs to a system'), (dict(slug='../mine'), 'slug'), (dict(slug=''), 'slug'), (dict(slug='a'*99), 'slug'), (dict(name='BEST'), 'belongs to best'), (dict(name='ＢＥＳＴ'), 'belongs to best'), (dict(name=' '), 'empty'),
     (dict(name='<script>alert(1)</script>'), "'<'"), (dict(what='[x](javascript:alert(1))'), "'['"), (dict(what='`x`{=html}'), "'`'"), (dict(name='a\u202eb'), 'U+202E'), (dict(what='a\u2066b'), 'U+2066'), (dict(name='a\nb'), 'U+000A'), (dict(what='\x1b[31mred'), 'U+001B'), (dict(name='a\u200bb'), 'U+200B'), (dict(name='x'*81), '81 characters'),
     (dict(recipe={'key': 'sk-' + 'A1'*12}), 'secret'), (dict(recipe={'api': ['hf_' + 'a'*30]}), 'secret'), (dict(recipe={'weights': '/home/me/model.bin'}), 'path'), (dict(what='trained from C:\\Users\\me'), 'markup'), (dict(recipe={'a': 'C:\\Users\\me'}), 'path'), (dict(recipe=[1]), 'recipe'), (dict(recipe={'a': {'a': {'a': {'a': {'a': {'a': {'a': {'a': 1}}}}}}}}), 'deep'),
     (dict(version='other'), 'version'), (dict(recipe={'other': 1}), 'changed after the run'), (dict(training_rows=-1), 'training_rows'), (dict(training_rows=True), 'training_rows'), (dict(seeds=[1, 1]), 'seeds'), (dict(seeds=['1']), 'seeds'), (dict(seeds='1'), 'seeds'), (dict(packages={'torch': 2}), 'packages'), (dict(extra=1), "'extra'"), (dict(what=None), 'what')], ids=lambda x: str(x)[:40])
@@ -301,8 +301,20 @@ def test_all_submissions_of_a_folder(ready, board_home):
     assert set(found) == {'mine', 'link', 'loose.txt', 'copy'} and not found.pop('mine') and all(found.values())
     assert 'no submission.json' in s.validate(shutil.copytree(board_home/'mine_out'/'systems'/'mine', board_home/'x'/'mine')).fault
 
+def test_frozen_slugs_are_taken_and_those_of_submissions_are_not(mine, ready, board_home):
+    assert {x for x, *_ in SYSTEMS} < s.own_systems() and 'mine' not in s.own_systems()
+    frozen_ = board_home/'out'/'systems'/'mine'
+    shutil.copytree(mine, frozen_)
+    assert 'mine' in s.own_systems() and 'mine' not in s.own_systems(frozen_)        # evaluated straight into the outputs: its own
+    assert 'belongs to a system' in fault(mine) and s.read_submission(frozen_).card.slug == 'mine'
+    shutil.copy(ready/'submission.json', frozen_)
+    assert 'mine' not in s.own_systems() and s.validate(ready).fault == ''
+
 def test_submissions_in_this_repository_are_valid():
     assert [c for c in s.validate_all() if c.fault] == []
+
+def test_every_frozen_system_of_this_repository_is_taken():
+    assert {c.slug for c in cards() if not (outputs_dir()/'systems'/c.slug/'submission.json').exists()} <= s.own_systems()
 
 
 # CLI

@@ -149,7 +149,7 @@ def test_a_wait_that_is_asked_for_is_waited_by_all():
         assert gaps.max() > .4                                # nobody calls while the server asks for rest
 
 
-@pytest.mark.parametrize('fault', ['401', '403', '404'])
+@pytest.mark.parametrize('fault', ['401', '403', '404', '405'])
 def test_a_wrong_key_stops_the_run_at_once(fault):
     with Engine(fault=lambda body, n: fault) as s, client(s, limits=Limits(concurrency=2)) as c:
         with pytest.raises(DataError) as e: c.predict([str(i) for i in range(50)], DEPARTMENT)
@@ -278,6 +278,16 @@ def test_every_job_ends_once_in_the_journal_or_among_the_faults(jobs, concurrenc
 def test_an_error_of_ours_is_not_swallowed():
     def send(key, job): raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError): Caller(send).call({'a': 1})
+
+
+@pytest.mark.parametrize('kind, absent', [('ConnectError', True), ('ConnectTimeout', True), ('PoolTimeout', True), ('UnsupportedProtocol', True), ('ReadTimeout', False), ('RemoteProtocolError', False)])
+def test_nobody_there_is_told_from_an_answer_that_broke_off(kind, absent):
+    import httpx2
+    def refuse(request): raise getattr(httpx2, kind)('no')
+    c = SystemOne('http://h', key_env='', limits=Limits(tries=1, backoff=0, concurrency=1))
+    c.client = httpx2.Client(transport=httpx2.MockTransport(refuse))
+    with pytest.raises(DataError, match=f'{"not reached" if absent else "no complete answer"}.*{kind}'): c.predict(['a', 'b', 'c', 'd'], DEPARTMENT)
+    assert c.caller.tries == (1 if absent else 4)
 
 
 @pytest.mark.parametrize('cut', range(0, 200, 17))

@@ -523,3 +523,57 @@ def test_a_fold_that_cannot_be_scored_stops_the_search():
     x, y = np.random.default_rng(0).normal(size=(30, 4)), np.repeat(['a', 'b', 'c'], 10)
     with pytest.raises(ValueError, match='one label'): search_logreg(x, y, LeaveOneGroupOut(), groups=y)
     assert set(search_logreg(x, y, LeaveOneGroupOut(), groups=np.tile(range(5), 6)).classes_) == {'a', 'b', 'c'}
+
+# Files that are not as they were written
+
+@pytest.mark.parametrize('large', [False, True])
+@pytest.mark.parametrize('spoil', [lambda b: b[:len(b)//2], lambda b: b'', lambda b: b'\x00'*50, lambda b: b'[]\n', lambda b: b'{"schema": 1}\n', lambda b: b.replace(b'0.', b'7.')], ids=['half', 'empty', 'zeros', 'a list', 'no header', 'other numbers'])
+def test_damaged_predictions_are_not_kept(data, tmp_path, monkeypatch, spoil, large):
+    if large: monkeypatch.setattr(predictions, 'LARGE', 10)
+    toy = Toy()
+    evaluate(toy, data, tmp_path/'o')
+    path = find_predictions(written(tmp_path/'o'))
+    whole = path.read_bytes()
+    if (bad := spoil(whole)) == whole: return                  # a compressed file has no such bytes
+    path.write_bytes(bad)
+    with pytest.raises(DataError, match='--fresh') as e: evaluate(toy, data, tmp_path/'o')
+    assert str(path) in str(e.value) and path.read_bytes() == bad
+    assert evaluate(toy, data, tmp_path/'o', fresh=True) == 'computed' and path.read_bytes() == whole
+
+DAMAGED = ['', '{"slug"', '[]', 'null', '['*100_000, '{"a": 5}', '{"a": [5]}', '{"a": [{}]}', '{"slug": "Big", "name": "n", "track": "A", "what": "", "exposure": ""}']
+
+@pytest.mark.parametrize('text', DAMAGED, ids=lambda t: t[:12])
+def test_a_damaged_card_is_named(data, tmp_path, text):
+    toy, root = Toy(), tmp_path/'o'
+    evaluate(toy, data, root)
+    path = root/'systems'/'toy'/'system.json'
+    path.write_text(text)
+    with pytest.raises(DataError, match='system.json: the file is damaged'): cards(root)
+    if text.startswith('{"') and text.endswith('}'): assert evaluate(toy, data, root) == 'kept' and read_card('toy', root) == toy.card      # as any card that is not this one
+    else:
+        with pytest.raises(DataError, match='system.json: the file is damaged'): evaluate(toy, data, root)
+
+@pytest.mark.parametrize('text', DAMAGED, ids=lambda t: t[:12])
+def test_a_damaged_log_is_named(data, tmp_path, text):
+    toy, root = Toy(), tmp_path/'o'
+    evaluate(toy, data, root)
+    (root/'systems'/'toy'/'runs.json').write_text(text)
+    for use in (lambda: systems.was_run(toy.card, root=root), lambda: systems.why_absent(toy.card, 'other', root), lambda: evaluate(toy, data, root)):
+        with pytest.raises(DataError, match='runs.json: the file is damaged'): use()
+
+def test_a_damaged_latency_is_named(data, tmp_path):
+    path = systems.write_latency(Toy(), data, tmp_path/'o')
+    for text in ('', '[]', '{}', '{"ms_per_item": "fast"}'):
+        path.write_text(text)
+        with pytest.raises(DataError, match='latency.json.*damaged'): systems.read_latency('toy', tmp_path/'o')
+
+
+# a module of one's own
+
+@pytest.mark.parametrize('code, line, words', [('def f(:\n', 1, 'SyntaxError'), ('x = 1\n  y = 2\n', 2, 'IndentationError'), ('from polyroute.adapters import from_function\n\nmy_system = from_function(len, "My System")\n', 3, 'a-z, 0-9 and hyphens'),
+                                               ('import no_such_package_z\n', 1, 'no_such_package_z'), ('def f():\n    return {}["k"]\nf()\n', 3, 'KeyError'), ('from json import no_such\n', 1, 'ImportError')])
+def test_a_module_that_cannot_be_imported_is_a_message(tmp_path, monkeypatch, code, line, words):
+    (tmp_path/'own_module_q.py').write_text(code)
+    monkeypatch.syspath_prepend(tmp_path); monkeypatch.delitem(sys.modules, 'own_module_q', raising=False)
+    with pytest.raises(DataError, match='own_module_q cannot be imported') as e: get('own_module_q:my_system')
+    assert (e.value.path, e.value.line) == (str(tmp_path/'own_module_q.py'), line) and words in str(e.value)

@@ -289,6 +289,18 @@ def test_training_without_a_look_at_the_tests(tiny, monkeypatch, calibration):
     r = CliRunner().invoke(main, ['train', 'tiny', '--set', 'epochs', '--no-evaluate'])
     assert r.exit_code == 1 and 'NAME=VALUE' in r.output
 
+def test_training_with_latency(tiny, monkeypatch, tmp_path):
+    from click.testing import CliRunner
+    from polyroute.cli import main
+    run, rows, folder = tiny
+    monkeypatch.setattr(tracks, 'RUNS', {'tiny': run._replace(slug='tiny', recipe=replace(RECIPE, epochs=1))})
+    monkeypatch.setattr(tracks, 'training_set', lambda name: rows)
+    monkeypatch.setattr(tracks, 'evaluate', lambda *a, **kw: 'computed')
+    r = CliRunner().invoke(main, ['train', 'tiny', '--latency', '--out', str(tmp_path)])
+    assert r.exit_code == 0, r.output
+    found = json.loads((tmp_path/'systems'/'tiny'/'latency.json').read_text())
+    assert found['batch'] == 16 and found['items'] == 64 and found['ms_per_item'] > 0
+
 def test_the_router_is_not_trained():
     from click.testing import CliRunner
     from polyroute.cli import main
