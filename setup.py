@@ -16,7 +16,7 @@ def lines(key): return [o.strip() for o in cfg.get(key, '').splitlines() if o.st
 # What an installed package shows for `data/` and `outputs/`: (folder here, folder in the package, patterns). Of the systems it carries cards, logs and the canonical predictions on the
 # board's splits; stress conditions and the other suites grow with every system and stay in the repository. tests/test_wheel.py holds it under 5 MB.
 SPLITS = 'ml_test', 'mix_test', 'en_test', 'ml_hard', 'boundary'
-SMALL = 'audit', 'codemixed', 'confidence', 'encoders', 'languages', 'leakage', 'router', 'transfer'    # what the analyses read beside predictions
+SMALL = 'audit', 'codemixed', 'confidence', 'encoders', 'languages', 'leakage', 'router', 'tracks', 'transfer'    # what the analyses read beside predictions
 CARRIED = [('data', '_data', ['*.jsonl', 'SHA256SUMS', 'reference/*.json', 'schemas/*.jsonl', 'stress/*.jsonl', 'tokens/*', 'human/*.json']),
            ('outputs', '_outputs', ['systems/*/*.json', *(f'systems/*/{seed}{split}.jsonl{gz}' for seed in ('', 'seed-*/') for split in SPLITS for gz in ('', '.gz')),
                                     *(f'{d}/**/*.{kind}' for d in SMALL for kind in ('json', 'jsonl', 'jsonl.gz'))])]

@@ -141,5 +141,5 @@ export function percent(x, lo = null, hi = null) {
   if (missing(x)) return '–';
   return missing(lo) ? fixed(100*x, 1) : `${fixed(100*x, 1)} [${fixed(100*lo, 1)}–${fixed(100*hi, 1)}]`;
 }
-export function signed(x) { return (x < 0 || Object.is(x, -0) ? '' : '+') + fixed(x, 1); }
+export function signed(x) { const t = fixed(x, 1); return t === '-0.0' ? '+0.0' : (t.startsWith('-') ? '' : '+') + t; }   // no minus before zero
 export function small(p) { return p < .001 ? '< 0.001' : fixed(p, 3); }
