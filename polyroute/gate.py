@@ -245,10 +245,9 @@ def gate_table(
     g: Gate,
 ) -> list[dict]:     # one row per group, texts
     "Return a gate's rows as texts."
-    small = lambda p: '< 0.001' if p < .001 else f'{p:.3f}'
     return [{'Items': r.group if r.group != 'all' else 'all', 'n': r.items, **({'sources': r.sources} if any(x.sources < x.items for x in g.rows) else {}), g.old if g.old != g.new else f'{g.old} (old)': percent(r.accuracy_old), g.new if g.old != g.new else f'{g.new} (new)': percent(r.accuracy_new),
              f'Difference [{100*(1 - 2*g.alpha):g}% CI]': f'{100*r.difference:+.1f} [{100*r.lo:+.1f}, {100*r.hi:+.1f}]', 'Margin': f'{100*r.margin:g}', 'Only new / only old right': f'{r.wins} / {r.losses}',
-             'p not worse (Holm)': small(r.p_not_worse_holm), 'p worse (Holm)': small(r.p_worse_holm), 'Verdict': r.verdict if r.verdict != NOT_RESOLVABLE else f'{r.verdict} (about {r.items_needed:,} items)'} for r in g.rows]
+             'p not worse (Holm)': metrics.p_cell(r.p_not_worse_holm), 'p worse (Holm)': metrics.p_cell(r.p_worse_holm), 'Verdict': r.verdict if r.verdict != NOT_RESOLVABLE else f'{r.verdict} (about {r.items_needed:,} items)'} for r in g.rows]
 
 def gate_text(
     g: Gate,

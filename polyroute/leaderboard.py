@@ -384,9 +384,8 @@ def comparison_row(
 ) -> dict:
     "Return a comparison as texts."
     a, b = (c.first, c.second) if c.first != c.second else (f'{c.first} (first)', f'{c.second} (second)')
-    small = lambda p: '< 0.001' if p < .001 else f'{p:.3f}'
     return {'Split': c.split, 'Items': c.items, a: percent(c.accuracy_first), b: percent(c.accuracy_second), 'Difference [95% CI]': metrics.points(*c.difference),
-            'Only first / only second right': f'{c.wins_first} / {c.wins_second}', 'p (exact McNemar)': small(c.p), 'p (Holm)': small(c.p_holm), 'Resolvable (points)': 'never' if c.detectable != c.detectable else f'{100*c.detectable:.1f}', 'Verdict': c.verdict}
+            'Only first / only second right': f'{c.wins_first} / {c.wins_second}', 'p (exact McNemar)': metrics.p_cell(c.p), 'p (Holm)': metrics.p_cell(c.p_holm), 'Resolvable (points)': 'never' if c.detectable != c.detectable else f'{100*c.detectable:.1f}', 'Verdict': c.verdict}
 
 # %% ../nbs/31_leaderboard.ipynb #e7646e01
 def read_results(

@@ -87,6 +87,13 @@ def board_home(home, toys):
     return home
 
 
+def selection(home, slug):
+    "Name the system that was chosen on held-out training rows."
+    path = home/'out'/'tracks'/'selection.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({slug: {'views': {'native': [9, 10]}}, 'nobody': {'views': {'native': [1, 10]}}}))
+
+
 def tree(folder):
     "Every file below a folder with its bytes."
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob('*')) if p.is_file()}

@@ -14,7 +14,7 @@ from polyroute.items import DEPARTMENT, TWELVE, DataError, Dataset, Item, Questi
 from polyroute.leaderboard import read_board
 from polyroute.predictions import Predictions, header_for, write_predictions
 from polyroute.systems import Card, evaluate, read_card
-from conftest import Toy, even, fast, few, gold_of, right_on, toy_data, toy_items
+from conftest import Toy, even, fast, few, gold_of, right_on, selection, toy_data, toy_items
 
 SEVEN = Question('queue', 'choice', 'Which queue?', tuple((f'q{i}', f'queue {i}') for i in range(7)))
 LEVELS = Question('urgency', 'score', 'How urgent?', tuple((str(i), f'level {i}') for i in range(4)))
@@ -315,13 +315,6 @@ def test_a_pattern_that_runs_through_all_systems_is_seen_where_holm_sees_none():
 def test_an_impossible_p_is_never_printed():
     h = c.Hardness(3, 3, 3, significance.Estimate(-.1, -.2, -.05), 1e-9)
     assert 'p < 0.001' in c.hardness_sentence(h)
-
-
-def selection(home, slug):
-    "Name the system that was chosen on held-out training rows."
-    path = home/'out'/'tracks'/'selection.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({slug: {'views': {'native': [9, 10]}}, 'nobody': {'views': {'native': [1, 10]}}}))
 
 
 def test_how_the_system_was_chosen_is_said(board_home):

@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, strategies as st
-from conftest import Toy, even, fast, few, right_on, toy_data, toy_items
+from conftest import Toy, even, fast, few, right_on, selection, toy_data, toy_items
 from wcwidth import iter_graphemes as graphemes
 from polyroute import cli, errors as e
 from polyroute.audit import Labeller
@@ -317,12 +317,6 @@ def test_chosen_systems(board_home):
     assert 'constant' in b.slugs and 'constant' not in above and 'best-two' in above
     assert above == [s for s in b.slugs if s != 'constant' and (s != 'low' or 'low' in above)] and chosen == [s for s in above if s != 'best-two']
     assert e.sibling_pairs(b) == [(b.slugs.index('best'), b.slugs.index('best-two'))]
-
-def selection(home, slug):
-    "Name the system that was chosen on held-out training rows."
-    path = home/'out'/'tracks'/'selection.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({slug: {'views': {'native': [9, 10]}}, 'nobody': {'views': {'native': [1, 10]}}}))
 
 def test_one_system_of_each_family_the_chosen_one_first(board_home):
     b = read_board('ml_test')
